@@ -47,12 +47,12 @@ line (section, rank, text) AS (
         || coalesce((SELECT '   tasks ' || string_agg(value || ' ' || (labels ->> 'status'), ', ' ORDER BY labels ->> 'status') FROM metric WHERE name = 'tasks'), '')
     FROM kept
     UNION ALL
-    SELECT 2, '-Infinity', E'\nproblems' || CASE WHEN NOT EXISTS (SELECT FROM problem) THEN ': none' ELSE '' END
+    SELECT 2, '-Infinity', 'problems' || CASE WHEN NOT EXISTS (SELECT FROM problem) THEN ': none' ELSE '' END
     UNION ALL
     SELECT 2, CASE severity WHEN 'critical' THEN 0 ELSE 1 END, format('%-8s  %-20s %-24s %s', severity, left(coalesce(policy, ''), 20), problem, next_step) || CASE WHEN many THEN ' -- ' || node ELSE '' END
     FROM problem CROSS JOIN nodes
     UNION ALL
-    SELECT 3, '-Infinity', E'\n' || format('%-20s %-10s %-31s %-27s %8s %9s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'done of the backlog', 'left', 'time left', 'ended', 'a second')
+    SELECT 3, '-Infinity', format('%-20s %-10s %-31s %-27s %8s %9s %9s %8s', 'policy', 'state', 'lag, as a part of max_lag', 'done of the backlog', 'left', 'time left', 'ended', 'a second')
     UNION ALL
     SELECT 3, place,
            format('%-20s %-10s %s %-10s %s %6s %8s %9s %9s %8s', left(coalesce(policy, ''), 20), left(state, 10),
@@ -63,11 +63,12 @@ line (section, rank, text) AS (
     UNION ALL
     SELECT 3, 'Infinity', format('... and %s more', count(*)) FROM policy WHERE place > 20 HAVING count(*) > 0
     UNION ALL
-    SELECT 4, '-Infinity', E'\nlast events'
+    SELECT 4, '-Infinity', 'last events'
     UNION ALL
     SELECT 4, -extract(epoch FROM cleaned_at), rtrim(format('%s  %-20s %-13s %-24s %s', to_char(cleaned_at, 'HH24:MI:SS.MS'), left(policy, 20), cleaned.type,
            left(CASE WHEN n > 1 THEN n || ' rows' ELSE key END, 24), left(reason, 40)))
     FROM (SELECT cleaned_at, policy, cleanup_type AS type, sum(count) AS n, min(key) AS key, min(reason) AS reason
           FROM (SELECT * FROM sweeper.cleanup_event_all WHERE cleaned_at > now() - interval '1 min' ORDER BY cleaned_at DESC LIMIT 5000) AS e
           GROUP BY 1, 2, 3 ORDER BY 1 DESC LIMIT 6) AS cleaned)
-SELECT text FROM line ORDER BY section, rank, text;
+-- psql -A prints names and errors as they are: their control characters would write lines of others
+SELECT CASE WHEN rank = '-Infinity' THEN E'\n' ELSE '' END || regexp_replace(text, '[\u0001-\u001f\u007f-\u009f]', '?', 'g') FROM line ORDER BY section, rank, text;

@@ -55,6 +55,14 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION sweeper._decide IS 'What a person looks at before rows expire that a hold protects, and how to end the hold.';
 
+-- In a name or a value that is quoted, a line break is a line break; any other such character is a key to a terminal, and may end the quote.
+CREATE FUNCTION sweeper._pasteable(next_step text, otherwise text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN next_step ~ '[\u0001-\u0009\u000b-\u001f\u007f-\u009f]'
+                THEN otherwise || ' -- the next step itself has control characters, which a terminal would obey' ELSE next_step END
+$$;
+COMMENT ON FUNCTION sweeper._pasteable IS 'The statement, or the other one if it has control characters.';
+
 -- What is due is worked off in as many passes as it takes.
 CREATE VIEW sweeper.stat_progress AS
 SELECT p.policy, g.pass, g.phase, g.started_at, clock_timestamp() - g.started_at AS elapsed, g.done, g.rows_left,
@@ -94,14 +102,15 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        coalesce(b.workers, 0) AS workers,
        coalesce(b.expired, 0) AS expired,
        b.last_error,
-       CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
+       sweeper._pasteable(CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
             WHEN b.state IN ('held', 'paused', 'fuse') THEN
                  coalesce(CASE WHEN b.gone OR b.state = 'held' THEN sweeper._repair_hint(b.policy_id) END,
                           CASE WHEN coalesce(b.held_reason, CASE WHEN 'fuse' = ANY (b.brakes) THEN 'fuse' END) <> 'restored' THEN sweeper._decide(b.policy, b.state = 'paused') END,
                           format('SELECT sweeper.resume(%L);', b.policy))
-            WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END AS next_step
+            WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END,
+            format('SELECT * FROM sweeper.policy WHERE policy_id = %s;', b.policy_id)) AS next_step
 FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              f.retrying,
              -- while a brake is on: in an index, at registration, or by the fuse

@@ -41,6 +41,10 @@ $$;
 COMMENT ON FUNCTION sweeper._task_query IS 'A statement that shows the tasks of a job in a state.';
 
 CREATE VIEW sweeper.problem AS
+SELECT p.severity, p.policy, p.problem, p.since, p.detail,
+       sweeper._pasteable(p.next_step, coalesce((SELECT format('SELECT * FROM sweeper.policy WHERE policy_id = %s;', o.policy_id) FROM sweeper.policy AS o WHERE o.policy = p.policy),
+                                                'SELECT policy, problem, detail FROM sweeper.problem;')) AS next_step
+FROM (
 SELECT 'critical' AS severity, NULL::text AS policy, 'library not preloaded' AS problem, NULL::timestamptz AS since,
        'Nothing is swept in this server.' AS detail,
        -- a role that cannot see the other libraries would remove them
@@ -242,7 +246,7 @@ WHERE CASE t.n WHEN 1 THEN p.since < now() - interval '15 min' ELSE p.last_refus
 UNION ALL
 SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dead rows that other transactions have locked: %s; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'
-FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy;
+FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy) AS p;
 COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';
 COMMENT ON COLUMN sweeper.problem.severity IS 'critical: rows that should expire remain, or a person must decide; warning: may become critical.';
 COMMENT ON COLUMN sweeper.problem.next_step IS 'A statement to paste. Where a person must decide, it only shows what to look at; the comment after it says what can be done then.';

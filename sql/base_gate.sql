@@ -95,7 +95,7 @@ INSERT INTO calls (sql) SELECT format(call, p) FROM unnest(ARRAY['gate_enum', 'g
     $$SELECT sweeper.append('gate_domain', jsonb_build_object('k', gen_random_uuid(), 'n', 11))$$,
     $$SELECT sweeper.adopt(%1$L, dry_run => true)$$, $$SELECT * FROM sweeper.adoptable$$,
     $$SELECT sweeper._repair_hint(policy_id) FROM sweeper.policy WHERE policy = %1$L$$,
-    $$SELECT sweeper._misfit(%1$L), sweeper._again(%1$L, '1'), sweeper._decide(%1$L, false), sweeper._lock_query(%1$L)$$,
+    $$SELECT sweeper._misfit(%1$L), sweeper._pasteable(%1$L, %1$L), sweeper._again(%1$L, '1'), sweeper._decide(%1$L, false), sweeper._lock_query(%1$L)$$,
     $$SELECT * FROM sweeper.policy_status, sweeper.problem$$, $$SELECT * FROM sweeper.stat_progress, sweeper.stat_policy$$, $$SELECT * FROM sweeper.metrics$$])
     WITH ORDINALITY AS c (call, j) ORDER BY i, j;
 -- what takes a policy and is not among the calls; the last ones are called by themselves, or read nothing of a table

@@ -25,7 +25,7 @@ BEGIN
 END $$;
 SELECT pasted(E'SELECT ''a\n''; -- b'), pasted(E'SELECT 1; -- "a\nb"'), pasted(E'SELECT 1;\nSELECT 2'), pasted('SELECT ''a'' || pasted');
 
--- a policy for each state, with odd names of the policy, the table, its schema, columns, functions, group and owner
+-- a policy for each state, with odd names of the policy (which has no newline), the table, its schema, columns, functions, group and owner
 CREATE ROLE :"odd";
 CREATE SCHEMA :"odd";
 GRANT ALL ON SCHEMA :"odd" TO :"odd";
@@ -37,7 +37,7 @@ BEGIN
     EXECUTE format('CREATE TABLE %1$s (%2$I int PRIMARY KEY, %3$I timestamptz, %4$I text, %5$I int)', relation, 'id' || odd, 'd' || odd, 'g' || odd, 'n' || odd);
     EXECUTE format('INSERT INTO %s SELECT i, now() - %L::interval, %L FROM generate_series(1, 400) AS i', relation, CASE WHEN state = 'held' THEN '1 h' ELSE '-1 h' END, 'g' || odd);
     EXECUTE format('SELECT FROM sweeper.register(%L::regclass, policy => %L, deadline => %L, group_by => %L, check_every => ''0'' %s)',
-                   relation, state || odd, 'd' || odd, 'g' || odd, arguments);
+                   relation, state || replace(odd, E'\n', ''), 'd' || odd, 'g' || odd, arguments);
 END $$;
 SELECT format('CREATE FUNCTION %I(text[]) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN RAISE ''%%'', $1 USING HINT = $1; END $f$;', f || :'odd') FROM unnest('{dropped,again,other,raises}'::text[]) AS f \gexec
 CREATE FUNCTION hook(f text, odd text) RETURNS text LANGUAGE sql AS $$ SELECT format(', fuse_fraction => 1, on_expire => %L', quote_ident(f || odd) || '(text[])') $$;
@@ -53,7 +53,7 @@ SELECT format('ALTER TABLE %1$I OWNER TO %4$I; DROP TABLE %2$I; ALTER TABLE %3$I
 SELECT format('ALTER TABLE %I RENAME %I TO %I;', 'filtered' || :'odd', 'n' || :'odd', 'm' || :'odd') \gexec
 CREATE TABLE parent (id int PRIMARY KEY, d timestamptz);
 SELECT format('CREATE TABLE %I () INHERITS (parent);', 'child' || :'odd') \gexec
-SELECT FROM sweeper.register('parent', deadline => 'd', check_every => '0');
+SELECT FROM sweeper.register('parent', policy => 'parent', deadline => 'd', check_every => '0');
 SELECT format('ALTER TABLE %I OWNER TO %I;', 'child' || :'odd', :'odd') \gexec
 \set VERBOSITY terse
 \o /dev/null

@@ -2,7 +2,7 @@
 SET client_min_messages = warning;
 CREATE TEMP VIEW trouble AS SELECT problem, severity, since < now() AS earlier, detail, next_step FROM sweeper.problem;
 -- tasks without a worker: not before a minute has passed
-SELECT E'it''s\nodd' AS odd \gset
+SELECT 'it''s "odd"' AS odd \gset
 SELECT sweeper.register_worker('ann') AS worker \gset
 SELECT sweeper.register_job(:'worker', 'room', 'image', :'odd', on_worker_loss => 'requeue') IS NOT NULL AS offered;
 SELECT count(sweeper.submit('room', 'image', :'odd')) FROM generate_series(1, 13);

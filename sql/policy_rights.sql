@@ -280,7 +280,7 @@ DROP FUNCTION cling;
 CREATE FUNCTION hint_of(sql text, OUT message text, OUT detail text, OUT hint text) LANGUAGE plpgsql AS $$ BEGIN
     EXECUTE sql; message := 'succeeded'; EXCEPTION WHEN insufficient_privilege THEN
     GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT; END $$;
-SELECT E'it''s\n"odd"' AS odd, E'regress\n"poor"' AS poor \gset
+SELECT E'it''s\n"odd"' AS odd, 'it''s "odd"' AS policy, E'regress\n"poor"' AS poor \gset
 CREATE ROLE :"poor";
 SELECT sweeper.grant_access(quote_ident(:'poor')::regrole, 'user');
 CREATE SCHEMA :"odd";
@@ -288,7 +288,7 @@ CREATE TABLE :"odd".:"odd" (id int PRIMARY KEY, d timestamptz);
 ALTER TABLE :"odd".:"odd" OWNER TO regress_mallory;
 GRANT USAGE ON SCHEMA :"odd" TO regress_mallory;
 INSERT INTO :"odd".:"odd" VALUES (1, now() + interval '1 h');
-SELECT count(*) FROM sweeper.register(format('%1$I.%1$I', :'odd')::regclass, policy => :'odd', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0');
+SELECT count(*) FROM sweeper.register(format('%1$I.%1$I', :'odd')::regclass, policy => :'policy', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0');
 -- before the schema can be used, no name in it can
 SELECT format('%1$I.%1$I', :'odd')::regclass::oid AS relid \gset
 CREATE PROCEDURE follow(call text, way int) LANGUAGE plpgsql AS $$ DECLARE h record; BEGIN
@@ -305,18 +305,18 @@ CREATE PROCEDURE follow(call text, way int) LANGUAGE plpgsql AS $$ DECLARE h rec
     RAISE WARNING 'then: %', concat_ws(' / ', h.message, h.hint); END $$;
 CALL follow(format('sweeper.append(%s, %L)', :'relid', '{"id": 2}'), 1);
 CALL follow(format('sweeper.append(%s, %L)', :'relid', '{"id": 2}'), 1);
-CALL follow(format('sweeper.touch(%L, %L)', :'odd', '1'), 2);
-CALL follow(format('sweeper.is_live(%L, %L)', :'odd', '1'), 2);
+CALL follow(format('sweeper.touch(%L, %L)', :'policy', '1'), 2);
+CALL follow(format('sweeper.is_live(%L, %L)', :'policy', '1'), 2);
 REVOKE ALL ON TABLE :"odd".:"odd" FROM :"poor";
-CALL follow(format('sweeper.touch_many(%L, %L)', :'odd', '{1}'), 1);
-SELECT sweeper.revoke_access(quote_ident(:'poor')::regrole, policy => :'odd');
-CALL follow(format('sweeper.is_live(%L, %L)', :'odd', '1'), 1);
+CALL follow(format('sweeper.touch_many(%L, %L)', :'policy', '{1}'), 1);
+SELECT sweeper.revoke_access(quote_ident(:'poor')::regrole, policy => :'policy');
+CALL follow(format('sweeper.is_live(%L, %L)', :'policy', '1'), 1);
 SET ROLE :"poor";
 \set VERBOSITY default
 SELECT sweeper.alter_append(:relid, flush_rows => 7);
 RESET ROLE;
 \o /dev/null
-SELECT sweeper.unregister(:'odd');
+SELECT sweeper.unregister(:'policy');
 \o
 DROP SCHEMA :"odd" CASCADE;
 DROP OWNED BY :"poor";

@@ -44,9 +44,9 @@ DROP TABLE locking;
 DROP FUNCTION locks;
 -- what problem says to paste is one statement, whatever a policy is called
 CREATE TABLE renamed_lines (id int PRIMARY KEY, d timestamptz, e timestamptz);
-SELECT FROM sweeper.register('renamed_lines', policy => E'two\n; SELECT ''lines''; --', deadline => 'd', check_every => '0', start => 'now');
+SELECT FROM sweeper.register('renamed_lines', policy => 'two''s; SELECT ''lines''; --', deadline => 'd', check_every => '0', start => 'now');
 ALTER TABLE renamed_lines DROP COLUMN d;
-CALL sweeper.sweep(E'two\n; SELECT ''lines''; --');
+CALL sweeper.sweep('two''s; SELECT ''lines''; --');
 SELECT next_step FROM sweeper.problem WHERE policy LIKE 'two%' \gexec
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE policy LIKE 'two%';
 DROP TABLE renamed_lines;

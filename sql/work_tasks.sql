@@ -283,12 +283,12 @@ SELECT code(c) FROM (VALUES
 SELECT sweeper.register_worker('w', big(65000)) AS w \gset
 SELECT sweeper.release(:'w');
 -- a name of the greatest length fits into a notification
-SELECT sweeper.alter_policy('bounded', new_name => repeat(E'\x01', 255), notify_channel => repeat('c', 63), notify_keys => true);
+SELECT sweeper.alter_policy('bounded', new_name => repeat('"', 255), notify_channel => repeat('c', 63), notify_keys => true);
 INSERT INTO bounded VALUES (1, now() - interval '1 min');
-SELECT count(sweeper.resume(policy)) FROM sweeper.policy WHERE policy = repeat(E'\x01', 255);
-CALL sweeper.sweep(repeat(E'\x01', 255)) \gset
+SELECT count(sweeper.resume(policy)) FROM sweeper.policy WHERE policy = repeat('"', 255);
+CALL sweeper.sweep(repeat('"', 255)) \gset
 SELECT count(*) AS left FROM bounded;
-SELECT FROM sweeper.unregister(repeat(E'\x01', 255));
+SELECT FROM sweeper.unregister(repeat('"', 255));
 DROP TABLE bounded;
 -- what a transaction that is rolled back has claimed or finished is as it was
 SELECT sweeper.register_worker('back', ttl => '1 h') AS w \gset

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -23,6 +24,23 @@ ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("%s must not be longer than %d bytes", name, most)));
+}
+
+/*
+ * ereport when a name has control characters.  Others read it in a terminal and paste it
+ * there, with the next step of a view: to a terminal such a character is a key or a command.
+ */
+void
+ssw_argument_printable(const char *name, int len, const char *what, const char *argument)
+{
+	int			encoding = GetDatabaseEncoding();
+
+	for (const char *c = name; c < name + len; c += pg_encoding_mblen(encoding, c))
+		if (pg_encoding_dsplen(encoding, c) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s must not contain control characters", what),
+					 errhint("Give a name without line breaks, tabs and the like: %s => '...'.", argument)));
 }
 
 /* ereport when an argument is null. */

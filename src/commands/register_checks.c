@@ -67,6 +67,7 @@ ssw_register_check_spelling(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("the name of a policy must not be longer than %d bytes", SSW_MAX_NAME)));
+	ssw_argument_printable(name, strlen(name), "the name of a policy", "policy");
 	if (strncmp(name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESERVED_NAME),

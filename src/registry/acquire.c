@@ -334,17 +334,26 @@ static Acquire
 read_arguments(FunctionCallInfo fcinfo)
 {
 	Acquire		a = {0};
+	bool		worker;
 
 	ssw_argument_not_null(fcinfo, 0, "pool");
 	ssw_argument_not_null(fcinfo, 3, "metadata");
 	ssw_argument_not_null(fcinfo, 4, "takeover");
 	a.pool_text = PG_GETARG_DATUM(0);
 	a.pool = TextDatumGetCString(a.pool_text);
-	a.owner = PG_ARGISNULL(1) ? (Datum) 0 : CStringGetTextDatum(ssw_session_owner(fcinfo, 1, strcmp(a.pool, SSW_WORKER_POOL) == 0 ? "name of a worker" : "owner"));
+	worker = strcmp(a.pool, SSW_WORKER_POOL) == 0;
+	if (!PG_ARGISNULL(1))
+	{
+		char	   *owner = ssw_session_owner(fcinfo, 1, worker ? "name of a worker" : "owner");
+
+		if (worker)
+			ssw_argument_printable(owner, strlen(owner), "name of a worker", "name");
+		a.owner = CStringGetTextDatum(owner);
+	}
 	a.ttl_us = PG_ARGISNULL(2) ? 0 : ssw_argument_interval("ttl", PG_GETARG_INTERVAL_P(2), SSW_MIN_LIFETIME);
 	a.metadata = ssw_pool_metadata(fcinfo, 3);
 	a.takeover = PG_GETARG_BOOL(4);
-	if (strcmp(a.pool, SSW_WORKER_POOL) == 0 && !a.owner)
+	if (worker && !a.owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("owner must not be null in pool \"%s\"", a.pool),

@@ -218,6 +218,7 @@ check_name(const char *pool)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("the name of a pool must not be empty or longer than %d bytes", SSW_MAX_NAME)));
+	ssw_argument_printable(pool, strlen(pool), "the name of a pool", "pool");
 	check_not_built_in(pool);
 }
 

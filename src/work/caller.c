@@ -135,9 +135,9 @@ ssw_caller_hold_worker(const SswCaller *c, Datum worker)
 	return w;
 }
 
-/* The text of an argument that names something. */
+/* The text of an argument that is as long as a name. */
 Datum
-ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what)
+ssw_caller_key(FunctionCallInfo fcinfo, int arg, const char *what)
 {
 	int			len;
 
@@ -148,6 +148,17 @@ ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what)
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("%s must not be empty or longer than %d bytes", what, SSW_MAX_NAME)));
 	return PG_GETARG_DATUM(arg);
+}
+
+/* The text of an argument that names something. */
+Datum
+ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	Datum		value = ssw_caller_key(fcinfo, arg, what);
+	text	   *name = DatumGetTextPP(value);
+
+	ssw_argument_printable(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), what, what);
+	return value;
 }
 
 /* Room, category and name in three arguments, as messages say them. */

@@ -33,6 +33,7 @@ extern void ssw_caller_end(const SswCaller *c);
 extern bool ssw_caller_acts_as(const SswCaller *c, const char *role);
 extern void ssw_caller_require_role(const SswCaller *c, const char *role, const char *what);
 extern SswWorker ssw_caller_hold_worker(const SswCaller *c, Datum worker);
+extern Datum ssw_caller_key(FunctionCallInfo fcinfo, int arg, const char *what);
 extern Datum ssw_caller_name(FunctionCallInfo fcinfo, int arg, const char *what);
 extern char *ssw_caller_label(FunctionCallInfo fcinfo, int first);
 

@@ -67,7 +67,7 @@ begin(Submit *s, FunctionCallInfo fcinfo, const char *function)
 	s->values[P_NOW] = TimestampTzGetDatum(now);
 	s->values[P_RUN_AT] = TimestampTzGetDatum(run_at);
 	s->values[P_PRIORITY] = Int32GetDatum(ssw_argument_number("priority", PG_GETARG_INT32(A_PRIORITY), -MAX_PRIORITY, MAX_PRIORITY));
-	s->values[P_UNIQUE_KEY] = PG_ARGISNULL(A_UNIQUE_KEY) ? (Datum) 0 : ssw_caller_name(fcinfo, A_UNIQUE_KEY, "unique_key");
+	s->values[P_UNIQUE_KEY] = PG_ARGISNULL(A_UNIQUE_KEY) ? (Datum) 0 : ssw_caller_key(fcinfo, A_UNIQUE_KEY, "unique_key");
 	s->values[P_ORIGIN] = PG_ARGISNULL(A_ORIGIN) ? (Datum) 0 : ssw_caller_name(fcinfo, A_ORIGIN, "origin");
 	s->c = ssw_caller_begin(function);
 	s->values[P_OWNER] = CStringGetTextDatum(s->c.name);

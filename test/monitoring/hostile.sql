@@ -4,7 +4,7 @@ CREATE TABLE "<img src=x onerror=owned()>" (id int PRIMARY KEY, d timestamptz NO
 CREATE INDEX ON "<img src=x onerror=owned()>" (d);
 INSERT INTO "<img src=x onerror=owned()>" SELECT i, now() + interval '1 h' FROM generate_series(1, 50) AS i;
 SELECT FROM sweeper.register('"<img src=x onerror=owned()>"', policy => '<script>owned()</script>', deadline => 'd');
-SELECT FROM sweeper.pause('<script>owned()</script>', E'"><svg onload=owned()> & \u202Eeht');
+SELECT FROM sweeper.pause('<script>owned()</script>', E'"><svg onload=owned()> & \u202Eeht\u061C\u115F\u1160\u180E\u3164\uFFA0\U000E0041');
 
 -- every row fails, with a message of the table's owner
 CREATE TABLE failing (id int PRIMARY KEY, d timestamptz NOT NULL);

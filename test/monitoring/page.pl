@@ -82,7 +82,7 @@ sub visit {
 sub cells { my ($id) = @_; return $browser->js("[...document.querySelectorAll('#$id tbody tr')].map(tr => [...tr.cells].map(td => td.innerText.trim().replace(/\\n+/g, '\\n')))") }
 sub quiet { my ($name) = @_; my $said = $browser->console; return ok($said eq '', "$name: the console is empty", $said) }
 # As the page shows a text.
-sub visible { return $_[0] =~ s/([\x00-\x09\x0b-\x1f\x7f-\x9f\xad\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{2069}\x{feff}])/sprintf '\\u%04x', ord $1/ger }
+sub visible { return $_[0] =~ s/([\x00-\x09\x0b-\x1f\x7f-\x9f\xad\x{61c}\x{115f}\x{1160}\x{180e}\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{2069}\x{3164}\x{feff}\x{ffa0}\x{e0000}-\x{e007f}])/sprintf '\\u%04x', ord $1/ger }
 
 sub answers {
     my ($port) = @_;
@@ -172,7 +172,7 @@ sub hostile_content {
     ok($browser->js(q(document.body.innerText)) =~ m{</td></table><img src=x onerror="owned\(\)">\\u0007}, 'an error is shown as it is');
     is($browser->js(q(document.querySelectorAll('main :is(img, svg, script, iframe, i, b[onclick])').length)), 0, 'no name has become an element');
     is($browser->js('marker'), 1, 'and none has run');
-    unlike_page(qr/[\x{202e}\x{2028}\x07]/, 'characters that change the order of others are shown as numbers');
+    unlike_page(qr/[\x{202e}\x{2028}\x07\x{61c}\x{115f}\x{1160}\x{180e}\x{3164}\x{ffa0}\x{e0041}]/, 'characters that hide, or change the order of others, are shown as numbers');
     my $left_out = $browser->call('Accessibility.getFullAXTree')->{nodes};
     my %names;
     push @{ $names{ $_->{role}{value} } }, $_->{name}{value} for grep { !$_->{ignored} } @$left_out;

@@ -108,7 +108,7 @@ is(join(', ', headings('States', 'State `([a-z -]+)`')), join(', ', $names =~ /"
 sub problems {
     my ($sql) = @_;
     my %names;
-    my ($view) = $sql =~ /^CREATE VIEW sweeper\.problem AS\n(.*?);\nCOMMENT/ms or return;
+    my ($view) = $sql =~ /^CREATE VIEW sweeper\.problem AS\n.*?^FROM \(\n(.*?)\) AS p;\nCOMMENT/ms or return;
     for my $part (split /^UNION ALL\n(?=SELECT)/m, $view) {
         my ($columns) = $part =~ /\ASELECT (.*?)^FROM /ms;
         my @columns = ('');

@@ -183,11 +183,11 @@ for my $problem (sort keys %pasted) {
     ok($file eq basename(__FILE__) || slurp_file("$root/$file") =~ /next_step/, "$problem: $file");
 }
 my @view;
-for my $part (split /\bUNION ALL\s/, sql(q{SELECT pg_get_viewdef('sweeper.problem')})) {
+for my $part (split /\bUNION ALL\s/, sql(q{SELECT pg_get_viewdef('sweeper.problem')}) =~ s/\A.*?\bFROM \(\s*(?=SELECT\s)//sr) {
     # columns up to the third, which may be an expression
     next unless $part =~ /^\s*SELECT\s/;
     my ($depth, $quoted, $case, @columns) = (0, 0, 0, '');
-    for my $token ($part =~ /'(?:[^']|'')*'|\w+|\s+|./gs) {
+    for my $token ($part =~ /'(?:[^']|'')*'|"[^"]*"|\w+|\s+|./gs) {
         $depth += $token eq '(' || uc $token eq 'CASE' ? 1 : $token eq ')' || uc $token eq 'END' ? -1 : 0;
         if ($token eq ',' && $depth == 0) { push @columns, '' } else { $columns[-1] .= $token }
         last if @columns > 3;
