@@ -26,12 +26,16 @@ case ${1:?a name} in
         for DRIVER in ${DRIVERS:-psycopg2 psycopg}; do
             export DRIVER
             echo "$DRIVER"
-            run /usr/bin/python3 test_session_sweeper.py ${TESTS:-} || status=$?
+            for file in ${FILES:-test_session_sweeper.py test_mistakes.py}; do
+                run /usr/bin/python3 "$file" ${TESTS:-} || status=$?
+            done
         done
         ;;
     node)
         cd "$private/clients/node"
-        run node --test-reporter=spec --test-name-pattern="${TESTS:-.}" test_session_sweeper.js || status=$?
+        for file in ${FILES:-test_session_sweeper.js test_mistakes.js}; do
+            run node --test-reporter=spec --test-name-pattern="${TESTS:-.}" "$file" || status=$?
+        done
         ;;
     queues)
         cd "$private/clients/node"

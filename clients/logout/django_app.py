@@ -8,6 +8,8 @@ PGHOST and the like say where the database is.  Once the table is there, its own
     SELECT state FROM sweeper.adopt('django_session', notify_channel => 'session_ended')
     SELECT sweeper.resume('django_session')    -- if the state is held
 
+The application reads cleanup_event: its role owns the table, or the owner gives it level monitor (or gives notify_keys to
+adopt(), and the application takes the keys of the notification).
 A session that Django itself deletes (logout, flush) ends no page: end its streams there.
 """
 import hashlib

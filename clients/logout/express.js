@@ -3,6 +3,8 @@
 // Once the table is there, its owner says, in the time zone of the connections that write it:
 //   SELECT state FROM sweeper.adopt('session', notify_channel => 'session_ended', timezone => current_setting('TimeZone'))
 //   SELECT sweeper.resume('session')    -- if the state is held
+// The application reads cleanup_event: its role owns the table, or the owner gives it level monitor (or gives notify_keys
+// to adopt(), and the application takes the keys of the notification).
 // A session that the application itself deletes ends no page: end its streams there.
 'use strict';
 const { createHash } = require('node:crypto');

@@ -19,11 +19,14 @@
  */
 'use strict';
 const os = require('node:os');
+const { inspect } = require('node:util');
 const { Client } = require('pg');
 
 const LIMIT = 5000; // milliseconds until a silent connection is given up
 const LOOK = 1000; // between questions whether a running task is still wanted, and between tries after an error
 const REFUSED = /^(22|3F|42)/; // SQLSTATE: a wrong argument, no such schema, no such function or no right
+const PASSING = /^(40|53|55P03|57)/; // SQLSTATEs of what may go well at the next try
+const UNTOLD = "the server does not store the job's error";
 const WAIT = 5000; // that a worker waits for a task at a time
 
 class Full extends Error {}
@@ -65,11 +68,6 @@ function named(of, args, n) {
     return [given.map(([name], i) => `, ${name} => $${n + i + 1}`).join(''), given.map(([, value]) => value)];
 }
 
-/** An interval as node-pg has it. */
-function milliseconds({ days = 0, hours = 0, minutes = 0, seconds = 0, milliseconds: rest = 0 }) {
-    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + rest;
-}
-
 /** Submits a task in the transaction of your client (or by your pool), and returns it.  args: others of sweeper.submit(). */
 async function submit(client, room, category, name, payload = {}, args = {}) {
     const [text, values] = named('submit', args, 4);
@@ -85,10 +83,36 @@ function whole(name, value) {
     return String(BigInt(typeof value === 'number' ? Math.trunc(value) : value));
 }
 
+/** What the caller gives, as new pg.Client() takes it. */
+function configOf(config = {}) {
+    if (typeof config === 'string' || config instanceof URL) return { connectionString: String(config) };
+    if (config === null || typeof config !== 'object' || typeof config.query === 'function') {
+        throw new TypeError('config must be that of a new pg.Client(): a connection string or an object of settings');
+    }
+    return config;
+}
+
+/** What was thrown, which may be anything, as a text that the server can store. */
+function textOf(error) {
+    let text = 'an error without a text';
+    try {
+        if (typeof error === 'string') text = error;
+        else text = error?.message === undefined ? inspect(error) : `${error.name ?? 'Error'}: ${error.message}`;
+    } catch { /* a getter that fails */ }
+    return text.slice(0, 2000).replaceAll('\0', '?');
+}
+
+/** An error of the server, for the log. */
+const full = (error) => [error.message, error.detail && `DETAIL: ${error.detail}`, error.hint && `HINT: ${error.hint}`].filter(Boolean).join('; ');
+
+function check(holds, what) {
+    if (!holds) throw new TypeError(what);
+}
+
 /** One connection, which is opened when it is needed; one call at a time.  No call outlasts its limit. */
 class Line {
     constructor(config) {
-        this.config = { connectionTimeoutMillis: LIMIT, ...config };
+        this.config = { connectionTimeoutMillis: LIMIT, ...configOf(config) };
         this.client = null;
         this.fresh = false;
         this.last = Promise.resolve();
@@ -117,7 +141,9 @@ class Line {
         const { client } = this;
         const timer = setTimeout(() => this.drop(client), limit);
         try {
-            return (await client.query(sql, values)).rows;
+            // bigints and intervals as texts, whatever parsers the application has
+            const types = { getTypeParser: (oid, format) => (oid === 20 || oid === 1186 ? String : client.getTypeParser(oid, format)) };
+            return (await client.query({ text: sql, values, types })).rows;
         } finally {
             clearTimeout(timer);
         }
@@ -191,13 +217,12 @@ class Lease {
         return row;
     }
 
-    /** Releases it, if it can be reached; otherwise it ends with its connection, or by its time to live. */
+    /** Releases it, if it can be reached; otherwise it ends with its connection, which the caller closes, or by its time to live. */
     async end() {
         const release = !this.over;
         this.over = true;
         clearTimeout(this.watch);
         if (release) await this.line.call('SELECT sweeper.release($1)', [this.session]).catch((error) => log.warn(`release: ${error.message}`));
-        await this.line.close();
     }
 }
 
@@ -214,22 +239,28 @@ async function limit(line, pool) {
  * seat, which needs owner and can have no others of acquire()'s.  Rejects with Full if there is
  * no seat, and with Lost as soon as the seat is lost; body should end then, by its signal.
  */
-async function seat(config, pool, { attach = true, wait = 0, ...args }, body) {
+async function seat(config, pool, settings, body) {
+    if (typeof settings === 'function') [settings, body] = [{}, settings];
+    const { attach = true, wait = 0, ...args } = settings ?? {};
+    check(typeof body === 'function', 'the last argument of seat() must be a function');
+    check(Number.isFinite(wait) && wait >= 0, `wait must be a number of seconds, not ${inspect(wait)}`);
     const [text, values] = wait ? named('acquire_wait', { wait: `${wait} s`, ...args }, 1) : named('acquire', args, 1);
     if (wait && (args.owner ?? null) === null) throw new TypeError('wait needs owner');
     const line = new Line(config);
-    let row, asked;
+    let row, asked, ttl, every;
     try {
         [row] = await line.call(`${wait ? 'CALL sweeper.acquire_wait' : 'SELECT * FROM sweeper.acquire'}($1${text})`, [pool, ...values], 1000 * wait + LIMIT);
         if (!row?.session) throw new Full(await limit(line, pool));
         asked = performance.now();
-        const [{ alive }] = await line.call('SELECT sweeper.heartbeat($1) AS alive', [row.session]);
-        if (!alive) throw new Lost('the session has ended');
+        const seconds = (n) => `extract(epoch FROM $${n}::interval)::text`;
+        const [beat] = await line.call(`SELECT sweeper.heartbeat($1) AS alive, ${seconds(2)} AS ttl, ${seconds(3)} AS every`, [row.session, row.ttl, row.heartbeat_every]);
+        if (!beat.alive) throw new Lost('the session has ended');
+        [ttl, every] = [1000 * beat.ttl, 1000 * beat.every];
     } catch (error) {
         await line.close();
         throw error;
     }
-    const lease = new Lease(line, row.session, milliseconds(row.ttl), milliseconds(row.heartbeat_every), attach, asked);
+    const lease = new Lease(line, row.session, ttl, every, attach, asked);
     const leave = new AbortController();
     const heart = (async () => {
         while (!leave.signal.aborted && !lease.signal.aborted) {
@@ -248,6 +279,7 @@ async function seat(config, pool, { attach = true, wait = 0, ...args }, body) {
         leave.abort();
         if (!lease.signal.aborted) await heart;
         await lease.end();
+        await line.close();
     }
 }
 
@@ -264,7 +296,7 @@ class Task {
     /** Reports how far it is, in whole numbers; returns at once.  Throws Stopped if it shall stop. */
     progress({ done = null, total = null, message = null } = {}) {
         this.signal.throwIfAborted();
-        this.report = [whole('done', done), whole('total', total), message === null ? null : String(message)];
+        this.report = [whole('done', done), whole('total', total), message === null ? null : textOf(String(message))];
         this.news();
     }
 
@@ -275,7 +307,11 @@ class Task {
 
 /** Does tasks, `slots` of them at a time; each slot is a worker of the server with one connection.  ttl: seconds. */
 class Worker {
-    constructor(config, name = os.hostname(), { slots = 1, ttl = 60, attach = true, metadata = {} } = {}) {
+    constructor(config, name = os.hostname(), { slots = 1, ttl = 60, attach = true, metadata = {}, ...others } = {}) {
+        check(Object.keys(others).length === 0, `Worker has no option ${Object.keys(others)}, but slots, ttl, attach, metadata`);
+        check(Number.isInteger(slots) && slots > 0, `slots must be a whole number above 0, not ${inspect(slots)}`);
+        check(Number.isFinite(ttl) && ttl > 0, `ttl must be a number of seconds above 0, not ${inspect(ttl)}`);
+        configOf(config); // refused here rather than by run()
         Object.assign(this, { config, name, slots, ttl, attach, metadata });
         this.jobs = new Map();
         this.stopping = new AbortController();
@@ -283,6 +319,8 @@ class Worker {
 
     /** A job: body(task) is called for each of its tasks; its result is the task's.  args: others of sweeper.register_job(). */
     job(room, category, name, args, body) {
+        if (typeof args === 'function') [args, body] = [{}, args];
+        check(typeof body === 'function', 'the last argument of job() must be a function');
         this.jobs.set(JSON.stringify([room, category, name]), { key: [room, category, name], named: named('register_job', args ?? {}, 4), body });
         return this;
     }
@@ -308,12 +346,12 @@ class Worker {
                 lease = await this.register(line);
             } catch (error) {
                 if (REFUSED.test(error.code) && !line.broken) {
-                    const hint = error.code === '42501' ? `; access is given by: SELECT sweeper.grant_access('${line.client.user}', 'user')` : '';
-                    log.warn(`the server refuses the worker, which ends: ${error.message}${hint}`);
+                    const hint = error.code === '42501' && !error.hint ? `; access is given by: SELECT sweeper.grant_access('${line.client.user}', 'user')` : '';
+                    log.warn(`the server refuses the worker, which ends: ${full(error)}${hint}`);
                     this.refusal = error;
                     this.stop();
                 } else {
-                    log.warn(`cannot register the worker: ${error.message}`);
+                    log.warn(`cannot register the worker: ${full(error)}`);
                 }
                 await line.close();
                 await pause(LOOK, stop);
@@ -324,6 +362,7 @@ class Worker {
                 if (task) await this.work(lease, task);
             }
             await lease.end();
+            await line.close();
         }
     }
 
@@ -392,26 +431,31 @@ class Worker {
         return row;
     }
 
-    async finish(lease, task, { result, error }) {
-        let status = !error ? 'completed' : error instanceof Stopped || error.name === 'AbortError' ? 'cancelled' : 'failed';
-        let text = error && `${error.name}: ${error.message}`.slice(0, 2000);
-        const more = error instanceof Retry ? ', retry => true' : '';
-        if (task.report && !error && !lease.signal.aborted) await this.look(lease, task);
+    async finish(lease, task, outcome) {
+        let { result } = outcome;
+        let [status, text, more] = ['completed', null, ''];
+        if ('error' in outcome) { // of any value
+            const { error } = outcome;
+            if (task.signal.aborted && (error instanceof Stopped || error?.name === 'AbortError')) [status, text] = ['cancelled', 'the worker was asked to stop'];
+            else [status, text, more] = ['failed', textOf(error), error instanceof Retry ? ', retry => true' : ''];
+        } else if (task.report && !lease.signal.aborted) {
+            await this.look(lease, task);
+        }
         while (!lease.signal.aborted) {
             try {
                 const [{ done }] = await lease.line.call(`SELECT sweeper.finish_task($1, $2, $3, $4, attempt => $5${more}) AS done`,
-                    [task.task, status, result === undefined ? null : JSON.stringify(result), text ?? null, task.attempt]);
+                    [task.task, status, result === undefined ? null : JSON.stringify(result), text, task.attempt]);
                 if (!done) log.warn(`task ${task.task} had ended, or was taken away, before its worker finished it`);
                 return;
             } catch (failure) {
                 log.warn(`finish of task ${task.task}: ${failure.message}`);
-                if (lease.line.broken) {
+                if (lease.line.broken || PASSING.test(failure.code)) {
                     await pause(LOOK, lease.signal);
                     await lease.ask();
-                } else if (status === 'failed') { // not even that
+                } else if (text === UNTOLD) {
                     return;
                 } else { // the server, or JSON, does not take it
-                    [status, result, text] = ['failed', undefined, failure.message.slice(0, 2000)];
+                    [status, result, text] = ['failed', undefined, status === 'failed' ? UNTOLD : textOf(failure)];
                 }
             }
         }

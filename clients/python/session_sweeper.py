@@ -21,21 +21,23 @@ import asyncio
 import concurrent.futures
 import contextlib
 import datetime
-import functools
 import inspect
 import json
 import logging
 import numbers
-import os
 import signal
 import socket
 import threading
 import time
 
+from session_sweeper_driver import LIMIT, Line, connector, cursor_of, sqlstate, text_of, typed
+
 log = logging.getLogger("session_sweeper")
-LIMIT = 5  # seconds until a silent connection is given up
 LOOK = 1  # seconds between questions whether a running task is still wanted, and between tries after an error
 REFUSED = ("22", "3F", "42")  # classes of SQLSTATE: a wrong argument, no such schema, no such function or no right
+PASSING = ("40", "53", "55P03", "57")  # SQLSTATEs of what may go well at the next try
+PROGRESS = ", sweeper.task_progress(%s, %s, %s, %s, attempt => %s)"
+UNTOLD = "the server does not store the job's error"
 WAIT = 5  # seconds that a worker waits for a task at a time
 
 
@@ -55,17 +57,6 @@ class Retry(Exception):
     """Raised by a job: this attempt failed, and the task shall be tried again."""
 
 
-def _connector(connect):
-    """What opens a connection: the callable that was given, or the driver with a connection string."""
-    if callable(connect):
-        return connect
-    try:
-        import psycopg as driver
-    except ImportError:
-        import psycopg2 as driver
-    return functools.partial(driver.connect, connect, connect_timeout=LIMIT)
-
-
 _ARGUMENTS = {  # which the caller may give by name, and their types
     "acquire": {"owner": (str,), "ttl": (datetime.timedelta, str), "metadata": (dict, list, str), "takeover": (bool,)},
     "acquire_wait": {"owner": (str,), "ttl": (datetime.timedelta, str)},
@@ -81,8 +72,8 @@ def _named(function, arguments):
         if name not in known:
             hint = "" if "acquire" in function else "; attempts, backoff and timeout are set by sweeper.create_job()"
             raise TypeError(f"sweeper.{function}() has no argument {name!r}, but {', '.join(known)}{hint}")
-        if name in given and not isinstance(given[name], known[name]):
-            raise TypeError(f"{name} must be {' or '.join(kind.__name__ for kind in known[name])}, not {type(given[name]).__name__}")
+        if name in given:
+            typed(name, given[name], *known[name])
     return "".join(f", {name} => %s" for name in given), [json.dumps(v) if isinstance(v, (dict, list)) else v for v in given.values()]
 
 
@@ -103,14 +94,22 @@ def _submit(connection, room, category, name, payloads, arguments, result):
             [room, category, name, [json.dumps({} if payload is None else payload) for payload in payloads], *values])
 
     async def later():
-        async with connection.cursor() as cursor:
+        async with cursor_of(connection) as cursor:
             await cursor.execute(*call)
             return result((await cursor.fetchone())[0])
     if inspect.iscoroutinefunction(connection.commit):
         return later()
-    with connection.cursor() as cursor:
+    with cursor_of(connection) as cursor:
         cursor.execute(*call)
         return result(cursor.fetchone()[0])
+
+
+def _in_thread(function, *arguments):
+    """Start it in a thread of its own: the few of an event loop would all wait for seats, and none could give one back."""
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    future = executor.submit(function, *arguments)
+    executor.shutdown(wait=False)
+    return future
 
 
 def _whole(name, value):
@@ -118,48 +117,6 @@ def _whole(name, value):
     if value is not None and not (isinstance(value, numbers.Number) and 0 <= value < 2**63):
         raise ValueError(f"{name} must be a number from 0 to 2^63 - 1, not {value!r}")
     return None if value is None else int(value)
-
-
-class _Line:
-    """One connection, used by one thread at a time; it is opened when it is needed.  No call outlasts its limit."""
-
-    def __init__(self, connect):
-        self._connect, self._connection, self.fresh = connect, None, False
-
-    def call(self, sql, *values, limit=LIMIT):
-        if self._connection is None:
-            self._connection = self._connect()
-            self._connection.autocommit = True
-            self.fresh = True  # nothing is attached to it
-        # Both drivers wait in libpq without a limit of their own; an end of the stream wakes them.
-        # A descriptor of our own: it cannot have become another file's when the limit is over.
-        stream = socket.socket(fileno=os.dup(self._connection.fileno()))
-        timer = threading.Timer(limit, self._cut, [stream])
-        timer.daemon = True
-        timer.start()
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(sql, values)
-                return cursor.fetchall() if cursor.description else []
-        finally:
-            timer.cancel()
-            stream.close()
-            if self._connection.closed:
-                self._connection = None
-
-    @staticmethod
-    def _cut(stream):
-        with contextlib.suppress(OSError):  # it has ended by itself
-            stream.shutdown(socket.SHUT_RDWR)
-
-    @property
-    def broken(self):
-        return self._connection is None
-
-    def close(self):
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 class _Lease:
@@ -174,18 +131,18 @@ class _Lease:
     def ask(self, more="", *values):
         """A heartbeat, and what else is asked in the same statement.  Its row; None: nothing is known, or the session is lost.
         What the server refuses of `more` must not cost the heartbeat: that is sent alone then, and the row has one column."""
-        attach, asked = self._attach and (self.line.fresh or self.line.broken), time.monotonic()
+        attach, asked = self._attach and (self.line.fresh or not self.line.connection), time.monotonic()
         try:
             row = self.line.call(f"SELECT sweeper.{'attach' if attach else 'heartbeat'}(%s){more}", self.session, *values,
                                  limit=min(LIMIT, self.every))[0]
         except Exception as error:
-            if more and not self.line.broken:
+            if more and self.line.connection:
                 if str(error) != self._refused:
                     log.warning("the server refuses a report, which is dropped: %s", str(error).strip())
                 self._refused = str(error)
                 return self.ask()
             log.warning("heartbeat: nothing is known: %s", str(error).strip())
-            if attach and not self.line.broken:
+            if attach and self.line.connection:
                 self._attach = False  # refused, for example by allow_attach: heartbeats must do
             return None
         self.line.fresh = False
@@ -217,14 +174,13 @@ class _Lease:
             raise Lost(self.reason)
 
     def end(self):
-        """Release it, if it can be reached; otherwise it ends with its connection, or by its time to live."""
+        """Release it, if it can be reached; otherwise it ends with its connection, which the caller closes, or by its time to live."""
         self._over.set()
         try:
             if not self.lost.is_set():
                 self.line.call("SELECT sweeper.release(%s)", self.session)
         except Exception as error:
             log.warning("release: %s", str(error).strip())
-        self.line.close()
 
 
 class seat:
@@ -237,13 +193,13 @@ class seat:
     """
 
     def __init__(self, connect, pool, *, attach=True, on_lost=None, wait=0, **arguments):
-        self._connect, self._pool, self._attach, self._on_lost = _connector(connect), pool, attach, on_lost
-        self._wait, self._arguments = wait, _named("acquire_wait" if wait else "acquire", arguments)
+        self._connect, self._pool, self._attach, self._on_lost = connector(connect), pool, attach, on_lost
+        self._wait, self._arguments = typed("wait", wait, int, float), _named("acquire_wait" if wait else "acquire", arguments)
         if wait and arguments.get("owner") is None:
             raise TypeError("wait needs owner")
 
     def __enter__(self):
-        line, (text, values) = _Line(self._connect), self._arguments
+        line, (text, values) = Line(self._connect), self._arguments
         try:
             if self._wait:
                 [row] = line.call(f"CALL sweeper.acquire_wait(%s, wait => %s{text})", self._pool, f"{self._wait} s", *values, limit=self._wait + LIMIT)
@@ -254,12 +210,14 @@ class seat:
             session, self.fence, _, ttl, every, _, self.seats, self.seats_used = row
             self.session = str(session)
             asked = time.monotonic()
-            if not line.call("SELECT sweeper.heartbeat(%s)", self.session)[0][0]:
+            [(alive, ttl, every)] = line.call("SELECT sweeper.heartbeat(%s), extract(epoch FROM %s::interval)::float8, extract(epoch FROM %s::interval)::float8",
+                                              self.session, ttl, every)
+            if not alive:
                 raise Lost("the session has ended")
         except BaseException:
             line.close()
             raise
-        self._lease = _Lease(line, self.session, ttl.total_seconds(), every.total_seconds(), self._attach, asked)
+        self._lease = _Lease(line, self.session, float(ttl), float(every), self._attach, asked)
         self.lost, self.check = self._lease.lost, self._lease.check
         if self._on_lost:
             self._lease.on_lost.append(self._on_lost)
@@ -282,6 +240,7 @@ class seat:
             if self._leave.wait(self._lease.every if known else min(LOOK, self._lease.every)):
                 break
         self._lease.end()
+        self._lease.line.close()
 
     def __exit__(self, kind, error, trace):
         self._leave.set()
@@ -291,14 +250,19 @@ class seat:
 
     async def __aenter__(self):
         loop, block = asyncio.get_running_loop(), asyncio.current_task()
-        await loop.run_in_executor(None, self.__enter__)
+        entered = _in_thread(self.__enter__)
+        try:
+            await asyncio.wrap_future(entered)
+        except asyncio.CancelledError:
+            entered.add_done_callback(lambda _: entered.cancelled() or entered.exception() or self._leave.set())
+            raise
         self._lease.on_lost.append(lambda: loop.call_soon_threadsafe(block.cancel))
         self.check()
         return self
 
     async def __aexit__(self, kind, error, trace):
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self.__exit__, kind, error, trace)
+            await asyncio.wrap_future(_in_thread(self.__exit__, kind, error, trace))
             if kind is asyncio.CancelledError:
                 self.check()
         except (asyncio.CancelledError, Lost):
@@ -319,7 +283,7 @@ class Task:
     def progress(self, done=None, total=None, message=None):
         """Report how far it is, in whole numbers; returns at once.  Raises Stopped if it shall stop."""
         self.check()
-        self._report = _whole("done", done), _whole("total", total), None if message is None else str(message)
+        self._report = _whole("done", done), _whole("total", total), None if message is None else text_of(message)
         self._news.set()
 
     def check(self):
@@ -334,9 +298,11 @@ class Worker:
     """
 
     def __init__(self, connect, name=None, *, slots=1, ttl=60, attach=True, metadata=None):
-        self._connect, self._name, self._slots, self._ttl, self._attach = _connector(connect), name or socket.gethostname(), slots, ttl, attach
+        self._connect, self._name, self._slots, self._ttl, self._attach = connector(connect), name or socket.gethostname(), slots, ttl, attach
         self._metadata, self._jobs, self._stop, self._loop, self._executor = metadata or {}, {}, threading.Event(), None, None
         self._refusal = None
+        if min(typed("slots", slots, int), typed("ttl", ttl, int, float)) <= 0:
+            raise ValueError("slots and ttl must be above 0")
 
     def job(self, room, category, name=None, *, retry_on=(), **arguments):
         """Decorator of a function of a Task.  retry_on: exceptions after which the task is tried again, as after Retry.
@@ -357,11 +323,8 @@ class Worker:
             own = self._loop = asyncio.new_event_loop()  # of jobs that are coroutines
             turning = threading.Thread(target=own.run_forever, daemon=True)
             turning.start()
-        with concurrent.futures.ThreadPoolExecutor(self._slots) as self._executor:
-            for slot in (slots := [threading.Thread(target=self._slot, name=f"session_sweeper slot {n}") for n in range(self._slots)]):
-                slot.start()
-            for slot in slots:
-                slot.join()
+        with concurrent.futures.ThreadPoolExecutor(2 * self._slots, "session_sweeper slot or job") as self._executor:
+            list(self._executor.map(self._slot, range(self._slots)))
         if own:
             own.call_soon_threadsafe(own.stop)
             turning.join()
@@ -373,7 +336,7 @@ class Worker:
     async def arun(self):
         """As run(); jobs that are coroutines run in the caller's event loop.  Cancel it, or call stop(), to end it."""
         self._loop = asyncio.get_running_loop()
-        running = self._loop.run_in_executor(None, self.run)
+        running = asyncio.wrap_future(_in_thread(self.run))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -385,15 +348,15 @@ class Worker:
         """Take no more tasks.  run() ends when those that run have ended, and within some seconds if there are none."""
         self._stop.set()
 
-    def _slot(self):
+    def _slot(self, _):
         while not self._stop.is_set():
-            line = _Line(self._connect)
+            line = Line(self._connect)
             try:
                 lease = self._register(line)
             except Exception as error:
-                state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""  # of psycopg 3, psycopg2
-                if state[:2] in REFUSED and not line.broken:
-                    hint = f"; access is given by: SELECT sweeper.grant_access('{line._connection.info.user}', 'user')" if state == "42501" else ""
+                if sqlstate(error).startswith(REFUSED) and line.connection:
+                    access = sqlstate(error) == "42501" and not error.diag.message_hint
+                    hint = f"; access is given by: SELECT sweeper.grant_access('{line.connection.info.user}', 'user')" if access else ""
                     log.error("the server refuses the worker, which ends: %s%s", str(error).strip(), hint)
                     self._refusal = error
                     self.stop()
@@ -407,6 +370,7 @@ class Worker:
                 if task:
                     self._work(lease, task)
             lease.end()
+            line.close()
 
     def _register(self, line):
         asked = time.monotonic()
@@ -435,8 +399,13 @@ class Worker:
         return Task(row) if row[0] else None
 
     def _start(self, function, task):
+        async def body():
+            try:
+                return await function(task)
+            except SystemExit as error:  # which would end the loop
+                return error
         if inspect.iscoroutinefunction(function):
-            return asyncio.run_coroutine_threadsafe(function(task), self._loop)
+            return asyncio.run_coroutine_threadsafe(body(), self._loop)
         return self._executor.submit(function, task)
 
     def _work(self, lease, task):
@@ -459,7 +428,7 @@ class Worker:
             if lease.lost.is_set():
                 continue
             report = task._report
-            row = lease.ask(", sweeper.task_progress(%s, %s, %s, %s, attempt => %s)", task.task, *(report or (None, None, None)), task.attempt)
+            row = lease.ask(PROGRESS, task.task, *(report or (None, None, None)), task.attempt)
             if row and row[1:] == (False,) and not task.stopped.is_set():
                 task.stopped.set()
                 task._news.set()
@@ -469,31 +438,34 @@ class Worker:
         self._finish(lease, task, future, retry_on)
 
     def _finish(self, lease, task, future, retry_on):
-        status, result, error, more = "completed", None, None, ""
+        status, result, text, more = "completed", None, None, ""
         try:
             result = future.result()
-        except (Stopped, asyncio.CancelledError, concurrent.futures.CancelledError):
-            status, error = "cancelled", "the worker was asked to stop"
-        except Exception as failure:
-            again = isinstance(failure, retry_on)
-            status, error, more = "failed", f"{type(failure).__name__}: {failure}"[:2000], ", retry => true" if again else ""
-            log.log(logging.INFO if again else logging.ERROR, "attempt %s of task %s failed: %s", task.attempt, task.task, error, exc_info=not again)
+            if isinstance(result, SystemExit):
+                raise result
+        except BaseException as error:
+            if task.stopped.is_set() and isinstance(error, (Stopped, asyncio.CancelledError, concurrent.futures.CancelledError)):
+                status, result, text = "cancelled", None, "the worker was asked to stop"
+            else:
+                again = isinstance(error, retry_on)
+                status, result, text, more = "failed", None, text_of(error), ", retry => true" if again else ""
+                log.log(logging.INFO if again else logging.ERROR, "attempt %s of task %s failed: %s", task.attempt, task.task, text, exc_info=not again)
         while not lease.lost.is_set():
             try:
-                text = None if result is None else json.dumps(result)
-                if task._report and not error:
-                    lease.ask(", sweeper.task_progress(%s, %s, %s, %s, attempt => %s)", task.task, *task._report, task.attempt)
+                values = status, None if result is None else json.dumps(result), text
+                if task._report and not text:
+                    lease.ask(PROGRESS, task.task, *task._report, task.attempt)
                     task._report = None
-                [(done,)] = lease.line.call(f"SELECT sweeper.finish_task(%s, %s, %s, %s, attempt => %s{more})", task.task, status, text, error, task.attempt)
+                [(done,)] = lease.line.call(f"SELECT sweeper.finish_task(%s, %s, %s, %s, attempt => %s{more})", task.task, *values, task.attempt)
                 if not done:
                     log.warning("task %s had ended, or was taken away, before its worker finished it", task.task)
                 return
-            except Exception as failure:
-                log.warning("finish of task %s: %s", task.task, str(failure).strip())
-                if not lease.line.broken:  # the server, or json, does not take it
-                    if status == "failed":
-                        return
-                    status, result, error = "failed", None, str(failure).strip()[:2000]
-                else:
+            except Exception as error:
+                log.warning("finish of task %s: %s", task.task, text_of(error))
+                if not lease.line.connection or sqlstate(error).startswith(PASSING):
                     time.sleep(LOOK)
                     lease.ask()
+                elif text == UNTOLD:
+                    return
+                else:  # the server, or json, does not take it
+                    status, result, text = "failed", None, UNTOLD if status == "failed" else text_of(error)

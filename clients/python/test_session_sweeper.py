@@ -340,7 +340,7 @@ class WorkerTest(Base):
                     refused.append(type(error))
             end = time.monotonic() + 2 * TTL
             while time.monotonic() < end:
-                task.progress(message="\0")  # no text of PostgreSQL has that
+                task._report = None, None, "\0"  # no text of PostgreSQL has that; progress() would replace it
                 time.sleep(0.1)
             task.progress(done=1.25, total=decimal.Decimal(100), message=7)
         with self.assertLogs("session_sweeper") as logs, self.working(worker):
