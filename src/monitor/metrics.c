@@ -146,7 +146,7 @@ static const Metric metrics[] = {
 	{"seats_acquired_total", "counter", "'pool', s.pool", "s.acquired", "kept AS s WHERE s.pool IS NULL OR s.pool NOT LIKE 'sweeper.%'",
 	"Seats that were acquired, in all pools or in one, as table pool_day has them."},
 	{"seats_refused_total", "counter", "'pool', s.pool", "s.refused", "kept AS s WHERE s.pool IS NULL OR s.pool NOT LIKE 'sweeper.%'",
-	"Calls that found no seat, in all pools or in one, as table pool_day has them."},
+	"Calls that found the pool full, in all pools or in one, as table pool_day has them."},
 	{"tasks", "gauge", "'status', s.status", "s.n", "sweeper._metric_task AS s WHERE NOT s.ended",
 	"Tasks that have not ended, by state."},
 	{"tasks_without_worker", "gauge", "", "coalesce(sum(s.waiting) FILTER (WHERE s.without_worker), 0)", "sweeper._job_trouble AS s",

@@ -192,7 +192,7 @@ ssw_partition_is_below(Oid leaf, Oid relid)
 	return found;
 }
 
-/* Do a table's rows come from a publisher? */
+/* Do a table's rows, or, if it is invalid, those of any table of the database, come from a publisher? */
 bool
 ssw_partition_is_subscribed(Oid relid)
 {
@@ -203,7 +203,7 @@ ssw_partition_is_subscribed(Oid relid)
 	bool		subscribed;
 
 	ScanKeyInit(&key, Anum_pg_subscription_rel_srrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scan = systable_beginscan(rel, SubscriptionRelSrrelidSrsubidIndexId, true, NULL, 1, &key);
+	scan = systable_beginscan(rel, SubscriptionRelSrrelidSrsubidIndexId, true, NULL, OidIsValid(relid) ? 1 : 0, &key);
 	subscribed = HeapTupleIsValid(systable_getnext(scan));
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
@@ -219,7 +219,8 @@ ssw_partition_subscribed(const SswPolicy *p)
 {
 	ListCell   *lc;
 
-	if (p->allow_replicated)
+	/* there may be thousands of partitions */
+	if (p->allow_replicated || !ssw_partition_is_subscribed(InvalidOid))
 		return InvalidOid;
 	foreach(lc, find_family(p->relid))
 		if (ssw_partition_is_subscribed(lfirst_oid(lc)))

@@ -70,16 +70,19 @@ ssw_written_count(Oid relid)
 	return count_table(MyDatabaseId, relid);
 }
 
-/* Where the tables are too many: rows that were written to any. */
+/*
+ * Rows that were written to any table of the database: where the swept ones are too many,
+ * or to see at once that none was written.
+ */
 static uint64
-count_all(Oid database)
+count_all(Oid database, bool deleted)
 {
 	PgStat_StatDBEntry *e = pgstat_fetch_stat_dbentry(database);
 	uint64		n = 0;
 
 	if (e)
 	{
-		n = ssw_dbstat(e, tuples_inserted) + ssw_dbstat(e, tuples_updated);
+		n = ssw_dbstat(e, tuples_inserted) + ssw_dbstat(e, tuples_updated) + (deleted ? ssw_dbstat(e, tuples_deleted) : 0);
 		pfree(e);
 	}
 	return n;
@@ -89,7 +92,7 @@ count_all(Oid database)
 static uint64
 count_written(Oid database, const Oid *swept, int nswept)
 {
-	uint64		n = nswept < 0 ? count_all(database) : 0;
+	uint64		n = nswept < 0 ? count_all(database, false) : 0;
 
 	for (int i = 0; i < nswept; i++)
 		n += count_table(database, swept[i]);
@@ -176,7 +179,7 @@ ssw_written_wake(List *watches, TimestampTz now)
 
 	if (now < look_at && look_at <= now + LOOK_US)
 		return look_at;
-	all = count_all(MyDatabaseId);
+	all = count_all(MyDatabaseId, false);
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
@@ -203,6 +206,11 @@ TimestampTz
 ssw_written_look(TimestampTz now)
 {
 	static TimestampTz look_at = 0;
+	static struct
+	{
+		Oid			database;
+		uint64		all;
+	}			seen[SSW_MAX_DATABASES];
 	bool		alone = false;
 
 	for (int i = 0; i < SSW_MAX_DATABASES && !alone; i++)
@@ -219,16 +227,22 @@ ssw_written_look(TimestampTz now)
 		Oid			swept[SSW_MAX_SWEPT];
 		Oid			database;
 		int			n;
+		uint64		all;
 		uint64		count;
 
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		database = d->state == SSW_DB_PRESENT && d->nswept != 0 ? d->oid : InvalidOid;
 		n = d->nswept;
 		memcpy(swept, d->swept, Max(n, 0) * sizeof(Oid));
+		count = d->written;
 		LWLockRelease(SswShared->lock);
 		if (!OidIsValid(database))
 			continue;
-		count = count_written(database, swept, n);
+		all = count_all(database, true);
+		if (database != seen[i].database || all != seen[i].all)
+			count = count_written(database, swept, n);
+		seen[i].database = database;
+		seen[i].all = all;
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
 		if (d->oid == database)
 		{
