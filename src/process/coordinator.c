@@ -389,8 +389,8 @@ note_grace(TimestampTz now)
 
 /*
  * Looks at the policies of one owner have so much time in a round: the rest of them waits
- * for the next, which comes at once.  So tables with very many partitions delay others'
- * policies by little more than that.
+ * for the next, which comes at once and begins with them.  So tables with very many
+ * partitions delay others' policies by little more than that.
  */
 typedef struct Spent
 {
@@ -416,24 +416,31 @@ spent_by(List **all, Oid owner)
 static void
 look_at_all(TimestampTz now)
 {
+	static int	first = 0;
+	List	   *watches = ssw_watch_list_all();
+	int			left_out = -1;
 	List	   *all = NIL;
 	TimestampTz began = GetCurrentTimestamp();
-	ListCell   *lc;
 
-	foreach(lc, ssw_watch_list_all())
+	for (int i = 0; i < list_length(watches); i++)
 	{
-		SswWatch   *w = lfirst(lc);
+		int			k = (first + i) % list_length(watches);
+		SswWatch   *w = list_nth(watches, k);
 		Spent	   *s = w->policy ? spent_by(&all, w->policy->owner) : NULL;
 		TimestampTz ended;
 
 		if (s && s->us > OWNER_ROUND_US)
+		{
+			left_out = left_out < 0 ? k : left_out;
 			continue;
+		}
 		look(w, now);
 		ended = GetCurrentTimestamp();
 		if (s)
 			s->us += ssw_max(0, ended - began);
 		began = ended;
 	}
+	first = Max(0, left_out);
 }
 
 /* Close passes that have ended, then look at policies; while we leave, none is opened. */
