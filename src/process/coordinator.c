@@ -51,6 +51,7 @@
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define OWNER_ROUND_US		(100 * INT64CONST(1000))
+#define LONG_LOOK_US		100
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
 /* An update that was prepared wakes nobody when it commits. */
 #define OTHER_VERSION_US	USECS_PER_SEC
@@ -399,18 +400,14 @@ typedef struct Spent
 } Spent;
 
 static Spent *
-spent_by(List **all, Oid owner)
+spent_by(List *all, Oid owner)
 {
 	ListCell   *lc;
-	Spent	   *s;
 
-	foreach(lc, *all)
+	foreach(lc, all)
 		if (((Spent *) lfirst(lc))->owner == owner)
 		return lfirst(lc);
-	s = palloc0(sizeof(Spent));
-	s->owner = owner;
-	*all = lappend(*all, s);
-	return s;
+	return NULL;
 }
 
 static void
@@ -419,14 +416,14 @@ look_at_all(TimestampTz now)
 	static int	first = 0;
 	List	   *watches = ssw_watch_list_all();
 	int			left_out = -1;
-	List	   *all = NIL;
+	List	   *all = NIL;		/* of those whose looks took long */
 	TimestampTz began = GetCurrentTimestamp();
 
 	for (int i = 0; i < list_length(watches); i++)
 	{
 		int			k = (first + i) % list_length(watches);
 		SswWatch   *w = list_nth(watches, k);
-		Spent	   *s = w->policy ? spent_by(&all, w->policy->owner) : NULL;
+		Spent	   *s = w->policy ? spent_by(all, w->policy->owner) : NULL;
 		TimestampTz ended;
 
 		if (s && s->us > OWNER_ROUND_US)
@@ -436,8 +433,16 @@ look_at_all(TimestampTz now)
 		}
 		look(w, now);
 		ended = GetCurrentTimestamp();
-		if (s)
-			s->us += ssw_max(0, ended - began);
+		if (w->policy && ended - began > LONG_LOOK_US)
+		{
+			if (s == NULL)
+			{
+				s = palloc0(sizeof(Spent));
+				s->owner = w->policy->owner;
+				all = lappend(all, s);
+			}
+			s->us += ended - began;
+		}
 		began = ended;
 	}
 	first = Max(0, left_out);
