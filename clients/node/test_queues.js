@@ -145,7 +145,8 @@ for (const [library, queue] of Object.entries(QUEUES).filter(([name]) => (proces
                 await waitFor(`the end of ${id}`, async () => (await queue.look(id)).state === 'done');
                 assert.equal(workers.filter((w) => w.said('began', id)).length, 1, 'it ran once');
             }
-            assert.deepEqual(await sql('SELECT * FROM sweeper.cleanup_event WHERE id > $1', since), []);
+            const schema = library.replace('pg_boss', 'pgboss'); // jobs of the other library may end meanwhile
+            assert.deepEqual(await sql(`SELECT * FROM sweeper.cleanup_event WHERE id > $1 AND starts_with(relation, '${schema}.')`, since), []);
         });
 
         if (library === 'pg_boss') {
