@@ -19,7 +19,7 @@ cpu() { cat "/proc/$server/stat" $(pgrep -P "$server" | sed 's|.*|/proc/&/stat|'
 state() { echo "$(cpu) $(sql -F ' ' -c "SELECT pg_current_wal_insert_lsn() - '0/0', pg_table_size('b'), pg_indexes_size('b')")"; }
 job() { quiet -c "SELECT cron.schedule('b', '* * * * *', \$\$$1\$\$)"; }
 policy() { # audit, min_interval
-    quiet -c "ALTER SYSTEM SET session_sweeper.min_interval = '${2:-40ms}'" -c "SELECT pg_reload_conf()"
+    quiet -c "ALTER SYSTEM SET session_sweeper.min_interval = ${2:-DEFAULT}" -c "SELECT pg_reload_conf()"
     sql -c "SELECT FROM sweeper.register('b', deadline => 'd', start => 'now', audit => '$1')"
 }
 
@@ -28,7 +28,7 @@ measure() { # side
     fill ordered 0
     sql -c "INSERT INTO b (id, d) SELECT gen_random_uuid(), 'infinity' FROM generate_series(1, $rows)" -c "VACUUM ANALYZE b" \
         -c "TRUNCATE audit_same, sweeper.cleanup_event" -c CHECKPOINT
-    case $1 in none) policy none ;; ours) policy row ;; rare) policy row 1s ;; bare) job "$bare" ;; same) job "$same" ;; esac
+    case $1 in none) policy none ;; ours) policy row ;; rare) policy row "'1s'" ;; bare) job "$bare" ;; same) job "$same" ;; esac
     before=$(state)
     "$pg_bin/pgbench" -n -M prepared -R $((rate / 500)) -T "$seconds" -f insert.sql postgres >pgbench.log 2>&1 || die "$(tail -n 3 pgbench.log)"
     after=$(state)
