@@ -271,3 +271,60 @@ SELECT left(key, 7) AS key, cleanup_type FROM sweeper.cleanup_event WHERE policy
 SELECT sweeper.unregister('job');
 DROP FUNCTION ends, beats;
 DROP TABLE job;
+-- the text of a key is the same however it is made: by delete, update and hook, of plain columns
+CREATE TABLE by_four (a int2, b int, c bigint, id uuid, d timestamptz, st text, PRIMARY KEY (id, a, c, b));
+CREATE TABLE by_four_child () INHERITS (by_four);
+CREATE TABLE by_one (a int2 PRIMARY KEY, d timestamptz, st text);
+CREATE TABLE by_uuid (a uuid PRIMARY KEY, d timestamptz, st text);
+CREATE FUNCTION seen(text[]) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION fill() RETURNS void LANGUAGE sql AS $$
+    TRUNCATE by_four, by_one, by_uuid, sweeper.cleanup_event;
+    INSERT INTO by_four VALUES (-32768, -2147483648, -9223372036854775808, 'ffffffff-0123-4567-89ab-cdef00000001', now() - interval '1 h'),
+        (32767, 2147483647, 9223372036854775807, '00000000-0000-0000-0000-000000000000', now() - interval '1 h'), (0, -1, 10, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', now() - interval '1 h');
+    INSERT INTO by_four_child SELECT 7, 8, 9, md5('x')::uuid, now() - interval '1 h';
+    INSERT INTO by_one SELECT i, now() - interval '1 h' FROM unnest('{-32768,0,32767}'::int[]) AS i;
+    INSERT INTO by_uuid SELECT id, d FROM by_four;
+$$;
+CREATE FUNCTION swept_by(action text, hook text) RETURNS void LANGUAGE sql AS $$
+    SELECT sweeper.register(t, deadline => 'd', check_every => '0', start => 'now', action => action,
+        set_clause => CASE WHEN action = 'update' THEN 'st = ''x'', d = NULL' END, on_expire => hook) FROM unnest('{by_four,by_one,by_uuid}'::text[]) AS t;
+$$;
+CREATE FUNCTION shown() RETURNS TABLE (policy text, keys text) LANGUAGE sql AS $$
+    SELECT e.policy, string_agg(key, ' ' ORDER BY key COLLATE "C") FROM sweeper.cleanup_event AS e WHERE e.policy LIKE 'by\_%' GROUP BY 1 ORDER BY 1;
+$$;
+SELECT fill();
+SELECT swept_by('delete', NULL);
+CALL sweeper.sweep('by_four') \gset
+CALL sweeper.sweep('by_one') \gset
+CALL sweeper.sweep('by_uuid') \gset
+SELECT * FROM shown();
+CREATE TEMP TABLE deleted AS SELECT * FROM shown();
+SELECT count(sweeper.unregister(policy)) FROM sweeper.policy WHERE policy LIKE 'by\_%';
+SELECT fill();
+SELECT swept_by('update', NULL);
+CALL sweeper.sweep('by_four') \gset
+CALL sweeper.sweep('by_one') \gset
+CALL sweeper.sweep('by_uuid') \gset
+SELECT count(*) AS same FROM shown() NATURAL JOIN deleted;
+SELECT count(sweeper.unregister(policy)) FROM sweeper.policy WHERE policy LIKE 'by\_%';
+SELECT fill();
+SELECT swept_by('delete', 'seen(text[])');
+CALL sweeper.sweep('by_four') \gset
+CALL sweeper.sweep('by_one') \gset
+CALL sweeper.sweep('by_uuid') \gset
+SELECT count(*) AS same FROM shown() NATURAL JOIN deleted;
+SELECT count(sweeper.unregister(policy)) FROM sweeper.policy WHERE policy LIKE 'by\_%';
+DROP FUNCTION fill, swept_by, shown, seen;
+DROP TABLE by_four, by_four_child, by_one, by_uuid, deleted;
+-- blocks of the later partitions, by which many rows go: the dead alone, each once
+CREATE TABLE hashed (id int PRIMARY KEY, d timestamptz NOT NULL) PARTITION BY HASH (id);
+SELECT format('CREATE TABLE hashed_%1$s PARTITION OF hashed FOR VALUES WITH (MODULUS 4, REMAINDER %1$s)', i) FROM generate_series(0, 3) AS i \gexec
+INSERT INTO hashed SELECT i, now() + CASE WHEN i % 4 = 0 THEN 1 ELSE -1 END * interval '1 h' - i % 7 * interval '1 ms' FROM generate_series(1, 20000) AS i;
+CREATE INDEX ON hashed (d);
+VACUUM ANALYZE hashed;
+SELECT FROM sweeper.register('hashed', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1);
+CALL sweeper.sweep('hashed') \gset
+SELECT count(*), count(*) FILTER (WHERE d < now()) AS dead FROM hashed;
+SELECT count(*), count(DISTINCT key) AS keys, bool_and(key::int % 4 > 0) AS dead FROM sweeper.cleanup_event WHERE policy = 'hashed';
+SELECT sweeper.unregister('hashed');
+DROP TABLE hashed;

@@ -233,29 +233,90 @@ row_text(int n, const Oid *types, const Datum *values)
 	return OidOutputFunctionCall(F_RECORD_OUT, HeapTupleGetDatum(heap_form_tuple(texts_of_key(n), texts, nulls)));
 }
 
+/* Can a column have such values whose text is never quoted, and needs no function? */
+static bool
+is_plain(Oid type)
+{
+	return type == UUIDOID || type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
+static char *
+put_plain(char *to, Oid type, Datum value)
+{
+	const char *bytes;
+
+	switch (type)
+	{
+		case INT2OID:
+			return to + pg_itoa(DatumGetInt16(value), to);
+		case INT4OID:
+			return to + pg_ltoa(DatumGetInt32(value), to);
+		case INT8OID:
+			return to + pg_lltoa(DatumGetInt64(value), to);
+	}
+	bytes = (const char *) DatumGetUUIDP(value)->data;
+	for (int i = 0; i < UUID_LEN; i += 2)
+	{
+		if (i >= 4 && i <= 10)
+			*to++ = '-';
+		to += hex_encode(bytes + i, 2, to);
+	}
+	return to;
+}
+
 /* The key's text from the values of its columns, none of them null. */
 char	   *
 ssw_key_text(int n, const Oid *types, const Datum *values)
 {
 	int			level;
 	char	   *result;
+	char		plain[SSW_KEY_MAX * 40];
+	char	   *end = plain;
 
-	switch (n == 1 ? types[0] : InvalidOid)
+	if (n == 1 && (types[0] == TEXTOID || types[0] == VARCHAROID))
+		return TextDatumGetCString(values[0]);
+	for (int i = 0; i < n && end; i++)
 	{
-		case TEXTOID:
-		case VARCHAROID:
-			return TextDatumGetCString(values[0]);
-		case UUIDOID:
-			return DatumGetCString(DirectFunctionCall1(uuid_out, values[0]));
-		case INT8OID:
-			return psprintf(INT64_FORMAT, DatumGetInt64(values[0]));
-		case INT4OID:
-			return psprintf("%d", DatumGetInt32(values[0]));
+		if (n > 1)
+			*end++ = i ? ',' : '(';
+		end = is_plain(types[i]) ? put_plain(end, types[i], values[i]) : NULL;
+	}
+	if (end)
+	{
+		if (n > 1)
+			*end++ = ')';
+		return pnstrdup(plain, end - plain);
 	}
 	level = pin(n, types);
 	result = n == 1 ? value_text(types[0], values[0]) : row_text(n, types, values);
 	unpin(level);
 	return result;
+}
+
+/* The same from what ssw_key_value_sql() returns. */
+text	   *
+ssw_key_of_value(Oid type, Datum value)
+{
+	HeapTupleData tup = {0};
+	TupleDesc	desc;
+	Oid			types[SSW_KEY_MAX];
+	Datum		values[SSW_KEY_MAX];
+	bool		nulls[SSW_KEY_MAX];
+	int			n;
+
+	if (type == TEXTOID)
+		return DatumGetTextPCopy(value);
+	if (type != RECORDOID)
+		return cstring_to_text(ssw_key_text(1, &type, &value));
+	tup.t_data = DatumGetHeapTupleHeader(value);
+	tup.t_len = HeapTupleHeaderGetDatumLength(tup.t_data);
+	desc = lookup_rowtype_tupdesc(RECORDOID, HeapTupleHeaderGetTypMod(tup.t_data));
+	heap_deform_tuple(&tup, desc, values, nulls);
+	n = desc->natts;
+	for (int i = 0; i < n; i++)
+		types[i] = TupleDescAttr(desc, i)->atttypid;
+	ReleaseTupleDesc(desc);
+	return cstring_to_text(ssw_key_text(n, types, values));
 }
 
 /* The text of a key column, over t; concat() calls the output function, too. */
@@ -266,23 +327,22 @@ ssw_key_column_sql(const SswPolicy *p, int i)
 					"pg_catalog.concat(t.%s::pg_catalog.text)" : "pg_catalog.concat(t.%s)", quote_identifier(p->key[i]));
 }
 
-/* Does the text of a row of such columns, none of them null, quote none of them? */
+/* Are all columns plain in that table, and none of them null? */
 static bool
-has_no_quotes(const SswPolicy *p)
+has_plain_key(const SswPolicy *p, Oid relid)
 {
 	for (int i = 0; i < p->nkeys; i++)
 	{
-		HeapTuple	tup = SearchSysCacheAttName(p->relid, p->key[i]);
+		HeapTuple	tup = SearchSysCacheAttName(relid, p->key[i]);
 		Form_pg_attribute att = HeapTupleIsValid(tup) ? (Form_pg_attribute) GETSTRUCT(tup) : NULL;
-		bool		has = att && att->attnotnull &&
-		(att->atttypid == UUIDOID || att->atttypid == INT2OID || att->atttypid == INT4OID || att->atttypid == INT8OID);
+		bool		plain = att && att->attnotnull && is_plain(att->atttypid);
 
 		if (tup)
 			ReleaseSysCache(tup);
-		if (!has)
+		if (!plain)
 			return false;
 	}
-	return true;
+	return p->nkeys > 0;
 }
 
 /*
@@ -293,7 +353,7 @@ char	   *
 ssw_key_sql(const SswPolicy *p)
 {
 	StringInfoData buf;
-	bool		plain = has_no_quotes(p);
+	bool		plain = has_plain_key(p, p->relid);
 
 	if (p->nkeys == 0)
 		return pstrdup("t.ctid::pg_catalog.text");
@@ -306,6 +366,23 @@ ssw_key_sql(const SswPolicy *p)
 		else
 			appendStringInfo(&buf, "%s%s", i ? ", " : "ROW(", ssw_key_column_sql(p, i));
 	appendStringInfoString(&buf, plain ? ", ')')" : ")::pg_catalog.text");
+	return buf.data;
+}
+
+/* The key of a row of this leaf for ssw_key_of_value(): where that is faster, its columns. */
+char	   *
+ssw_key_value_sql(const SswPolicy *p, Oid leaf)
+{
+	StringInfoData buf;
+
+	if (p->audit == SSW_AUDIT_HASH || !has_plain_key(p, leaf))
+		return ssw_key_shown_sql(p);
+	if (p->nkeys == 1)
+		return psprintf("t.%s", quote_identifier(p->key[0]));
+	initStringInfo(&buf);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&buf, "%st.%s", i ? ", " : "ROW(", quote_identifier(p->key[i]));
+	appendStringInfoChar(&buf, ')');
 	return buf.data;
 }
 

@@ -29,6 +29,8 @@ extern void ssw_key_check_place(const SswPolicy *p, FunctionCallInfo fcinfo);
 extern bool ssw_key_is_canonical(Oid type);
 extern char *ssw_key_text(int n, const Oid *types, const Datum *values);
 extern char *ssw_key_sql(const SswPolicy *p);
+extern char *ssw_key_value_sql(const SswPolicy *p, Oid leaf);
+extern text *ssw_key_of_value(Oid type, Datum value);
 extern char *ssw_key_column_sql(const SswPolicy *p, int i);
 extern SswHeartbeatId ssw_key_value_id(int n, const Oid *types, const Datum *values);
 extern SswHeartbeatId ssw_key_heartbeat_id(const SswPolicy *p, const char *key);

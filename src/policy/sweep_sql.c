@@ -226,7 +226,7 @@ ssw_sweep_sql_bound(const SswPolicy *p, SswPhase phase)
 
 /* Columns SSW_R_KEY to SSW_R_META. */
 static char *
-info_columns(const SswPolicy *p, SswPhase phase)
+info_columns(const SswPolicy *p, Oid leaf, SswPhase phase)
 {
 	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase == SSW_PHASE_MANUAL ? SSW_PHASE_DEADLINE : phase);
 	const SswDeadline *any = c ? c : &p->deadlines[0];
@@ -234,7 +234,7 @@ info_columns(const SswPolicy *p, SswPhase phase)
 
 	initStringInfo(&buf);
 	if (p->audit == SSW_AUDIT_ROW || p->audit == SSW_AUDIT_HASH)
-		appendStringInfoString(&buf, ssw_key_shown_sql(p));
+		appendStringInfoString(&buf, ssw_key_value_sql(p, leaf));
 	else
 		appendStringInfoString(&buf, "NULL::pg_catalog.text");
 	appendStringInfo(&buf, ", %s, %s, %s, ",
@@ -297,7 +297,7 @@ ssw_sweep_sql_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 {
 	char	   *rel = ssw_guard_table(leaf);
 	char	   *dead = ssw_sweep_sql_dead(p, phase);
-	char	   *info = info_columns(p, phase);
+	char	   *info = info_columns(p, leaf, phase);
 
 	if (p->action == SSW_ACTION_UPDATE)
 		/* a comment at the end of set_clause must not reach what follows */
@@ -319,7 +319,7 @@ char	   *
 ssw_sweep_sql_delete_blocks(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor)
 {
 	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", ssw_guard_table(leaf),
-					in_blocks(p, phase, cursor), info_columns(p, phase));
+					in_blocks(p, phase, cursor), info_columns(p, leaf, phase));
 }
 
 /* Lock the dead rows of $3 for a hook, and read all that is needed of them. */
@@ -329,7 +329,7 @@ ssw_sweep_sql_lock(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s, false, t.ctid, %s", info_columns(p, phase), p->key_text);
+	appendStringInfo(&buf, "%s, false, t.ctid, %s", info_columns(p, leaf, phase), p->key_text);
 	for (int i = 0; i < p->nkeys; i++)
 		appendStringInfo(&buf, ", %s", ssw_key_column_sql(p, i));
 	return locked_rows(p, leaf, phase, buf.data, rows);

@@ -19,7 +19,8 @@
 /* Result columns of the row action, in order. */
 enum
 {
-	SSW_R_KEY = 1,				/* text, hashed where the policy says so */
+	SSW_R_KEY = 1,				/* of ssw_key_value_sql(), for
+								 * ssw_key_of_value() */
 	SSW_R_DUE,					/* timestamptz */
 	SSW_R_SEEN,					/* timestamptz */
 	SSW_R_GROUP,				/* text */

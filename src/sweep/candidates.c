@@ -501,7 +501,8 @@ next_blocks(SswWork *w, SswChunk *chunk, const SswDeadline *c)
 	chunk->by_blocks = true;
 	b->cursor = pass->cursor_kind;
 	b->type = c->sort_type;
-	b->deadline = cursor_datum(c, pass->cursor);
+	if (b->cursor != SSW_CURSOR_NONE)
+		b->deadline = cursor_datum(c, pass->cursor);
 	b->tid = pass->cursor_tid;
 	ItemPointerSet(&b->from, pass->next_block, 0);
 	pass->next_block = Min(pass->nblocks, pass->next_block + step);

@@ -98,7 +98,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 		ssw_wal_start_writing();
 #define COL(i) slot->tts_values[(i) - 1]
 #define HAS(i) (!slot->tts_isnull[(i) - 1])
-	r->key = HAS(SSW_R_KEY) ? DatumGetTextPCopy(COL(SSW_R_KEY)) : NULL;
+	r->key = HAS(SSW_R_KEY) ? ssw_key_of_value(TupleDescAttr(slot->tts_tupleDescriptor, SSW_R_KEY - 1)->atttypid, COL(SSW_R_KEY)) : NULL;
 	r->has_due = HAS(SSW_R_DUE);
 	r->due = r->has_due ? DatumGetTimestampTz(COL(SSW_R_DUE)) : 0;
 	r->has_seen = HAS(SSW_R_SEEN);

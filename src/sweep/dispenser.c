@@ -70,7 +70,6 @@ ssw_dispenser_advance(SswWork *w, List *leaves)
 	ListCell   *lc;
 
 	pass->cursor_kind = SSW_CURSOR_NONE;
-	pass->collected = 0;
 	pass->nblocks = 0;
 	if (OidIsValid(pass->leaf) && phase_after(w->policy, pass->phase) != SSW_PHASE_END)
 	{
