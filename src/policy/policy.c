@@ -125,6 +125,12 @@ apply_retention(SswPolicy *p)
 	else
 		return;
 	p->keep_for_us = minutes * USECS_PER_MINUTE;
+
+	/*
+	 * what is kept for long may stay a little longer: a look costs an idle
+	 * database a turn
+	 */
+	p->check_every_us = Max(p->check_every_us, Min(p->keep_for_us / 1000, USECS_PER_HOUR));
 	if (minutes == 0)
 		p->off = true;
 }
