@@ -60,7 +60,7 @@ sql(due('holder', 1) . due('waiter', 1) . q{CREATE TABLE target (id int);
     CREATE FUNCTION hold(text[]) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(100000)'});
 sql(q{SELECT sweeper.register('holder', deadline => 'd', on_expire => 'hold(text[])', start => 'now', hard_time_limit => '50 min', soft_time_limit => '49 min')});
 wait_for($busy, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'}, 'the only worker is busy');
-sql(q{SELECT sweeper.register('waiter', deadline => 'd', start => 'now')});
+sql(q{INSERT INTO waiter SELECT 1 + i, now() + i * interval '1 s' FROM generate_series(1, 1000) AS i; SELECT sweeper.register('waiter', deadline => 'd', start => 'now')});
 my $lock = $busy->background_psql('postgres');
 $lock->query_safe('BEGIN; LOCK TABLE target IN SHARE MODE');
 sql(q{SELECT sweeper.append('target', '{"id": 1}')});
@@ -172,7 +172,7 @@ $lock->query_safe('ROLLBACK');
 paste('pass waits for a worker');
 gone($_) for 'pass waits for a worker', 'appended rows wait';
 $lock->quit;
-is(sql('SELECT ' . rows('waiter')), 0, 'the other one works');
+ok(wait_for($busy, q{SELECT min(d) > now() - interval '5 s' FROM waiter}, 'its rows have gone'), 'the other one works');
 
 # no problem is left out: neither one of the reference, nor one of the view
 my %reference = map { $_ => 1 } slurp_file("$root/doc/reference.md") =~ /^### Problem `([^`]+)`/mg;
