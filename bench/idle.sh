@@ -6,17 +6,6 @@ set -eu
 policies=${POLICIES:-1000} seconds=${IDLE_SECONDS:-60} rest=${IDLE_REST:-60}
 cluster "max_locks_per_transaction = 1000"
 
-# Nanoseconds of CPU that the whole cluster has taken: the processes that run, and
-# those that the postmaster has seen the end of.
-cpu() {
-    local postmaster pid
-    postmaster=$(head -n 1 "$private/data/postmaster.pid")
-    {
-        for pid in "$postmaster" $(pgrep -P "$postmaster"); do cut -d ' ' -f 1 "/proc/$pid/schedstat"; done
-        awk -v hz="$(getconf CLK_TCK)" '{printf "%.0f\n", ($16 + $17) * 1e9 / hz}' "/proc/$postmaster/stat"
-    } 2>/dev/null | awk '{n += $1} END {printf "%.0f\n", n}'
-}
-
 spent() {
     local before
     before=$(cpu)

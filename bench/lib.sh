@@ -33,6 +33,22 @@ quiet() { sql "$@" >/dev/null; }
 # Milliseconds of each statement of the input, as its client sees them.
 times() { { echo '\timing on'; cat; } | "$pg_bin/psql" -X -q -v ON_ERROR_STOP=1 | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p'; }
 
+# Nanoseconds of CPU that the whole cluster has taken: the processes that run, and
+# those that the postmaster has seen the end of.  One that ends meanwhile would be
+# in both or in none: then it is read again.
+cpu() {
+    local pid seen='' reaped running postmaster
+    postmaster=$(head -n 1 "$private/data/postmaster.pid")
+    while
+        reaped=$seen
+        seen=$(awk -v hz="$(getconf CLK_TCK)" '{printf "%.0f\n", ($16 + $17) * 1e9 / hz}' "/proc/$postmaster/stat")
+        [ "$seen" != "$reaped" ]
+    do
+        running=$(for pid in "$postmaster" $(pgrep -P "$postmaster"); do cut -d ' ' -f 1 "/proc/$pid/schedstat" 2>/dev/null; done | awk '{n += $1} END {printf "%.0f\n", n}')
+    done
+    echo $((running + seen))
+}
+
 # Until a query says t.
 wait_for() {
     local end=$((SECONDS + ${2:-180}))

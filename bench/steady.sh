@@ -11,11 +11,8 @@ private_folder
 cluster "${steady[@]}" "autovacuum = on" "autovacuum_naptime = '15s'" "shared_preload_libraries = 'session_sweeper,pg_cron'" "cron.host = '$private'"
 sql -c "CREATE EXTENSION pg_cron"
 audit_tables
-server=$(head -n 1 "$(sql -c "SHOW data_directory")/postmaster.pid")
 echo "INSERT INTO b (id, d) SELECT gen_random_uuid(), clock_timestamp() + interval '$life s' + i * interval '0.2 ms' FROM generate_series(1, 500) AS i;" >insert.sql
 
-# CPU of all processes of the server until now, in seconds.
-cpu() { cat "/proc/$server/stat" $(pgrep -P "$server" | sed 's|.*|/proc/&/stat|') 2>/dev/null | sed 's/.*) //' | awk -v hz="$(getconf CLK_TCK)" '{t += $12 + $13} NR == 1 {t += $14 + $15} END {print t / hz}'; }
 state() { echo "$(cpu) $(sql -F ' ' -c "SELECT pg_current_wal_insert_lsn() - '0/0', pg_table_size('b'), pg_indexes_size('b')")"; }
 job() { quiet -c "SELECT cron.schedule('b', '* * * * *', \$\$$1\$\$)"; }
 policy() { # audit, min_interval
@@ -44,7 +41,7 @@ done
 # Cost a row that ended, beyond that of its insertion: microseconds, bytes of WAL; growth of table and indexes in MB.
 for side in none bare ours rare same; do
     paste -d ' ' "$side.raw" alone.raw | awk '{ended = $9 - $10
-        print 1e6 * (($5 - $1) / $9 - ($15 - $11) / $19) * $9 / ended, (($6 - $2) / $9 - ($16 - $12) / $19) * $9 / ended, ($7 - $3) / 1e6, ($8 - $4) / 1e6}' >"$side.costs"
+        print 1e-3 * (($5 - $1) / $9 - ($15 - $11) / $19) * $9 / ended, (($6 - $2) / $9 - ($16 - $12) / $19) * $9 / ended, ($7 - $3) / 1e6, ($8 - $4) / 1e6}' >"$side.costs"
     for i in 1 2 3 4; do cut -d ' ' -f $i "$side.costs" >"$side.$i"; done
 done
 row() { # number, name
