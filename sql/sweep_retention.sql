@@ -28,7 +28,15 @@ SELECT policy, state, reason, next_step FROM sweeper.policy_status WHERE next_st
 ALTER SYSTEM RESET session_sweeper.cleanup_event_retention;
 ALTER SYSTEM RESET session_sweeper.pass_retention;
 SELECT pg_reload_conf();
-CALL wait_until($$SELECT state <> 'held' FROM sweeper._policy() AS s JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'sweeper.pass'$$);
+CALL wait_until($$SELECT state NOT IN ('held', 'off') FROM sweeper._policy() AS s JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'sweeper.pass'$$);
+-- what is kept for 90 days is looked for each hour, what is kept for ten hours each minute
+CALL sweeper.sweep('sweeper.cleanup_event', force => true, pass => NULL) \gset
+CALL wait_until($$SELECT next_look - last_look BETWEEN '50 min' AND '70 min' FROM sweeper.policy_status WHERE policy = 'sweeper.cleanup_event'$$);
+ALTER SYSTEM SET session_sweeper.cleanup_event_retention = '10h';
+SELECT pg_reload_conf();
+CALL wait_until($$SELECT next_look < now() + interval '2 min' FROM sweeper.policy_status WHERE policy = 'sweeper.cleanup_event'$$);
+ALTER SYSTEM RESET session_sweeper.cleanup_event_retention;
+SELECT pg_reload_conf();
 -- nobody else's policy may have such a name, and these cannot be taken away
 SELECT sweeper.unregister('sweeper.pass');
 CREATE TABLE mine (d timestamptz);
