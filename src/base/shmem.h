@@ -267,7 +267,7 @@ typedef struct SswPass
 	SswCursor	cursor_kind;
 	char		cursor[SSW_CURSOR_LEN]; /* sort value in text form */
 	ItemPointerData cursor_tid;
-	int64		collected;		/* rows handed out by tids */
+	int64		collected;		/* rows by tids, in all leaves */
 	BlockNumber next_block;		/* next of its blocks */
 	BlockNumber nblocks;		/* 0: rows go in due order */
 	double		block_rows;		/* dead in each, about */
