@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 read -r -a subjects <<<"${BENCH:-pass heartbeat peers checks empty lag tpcb memory refresh registry work databases held idle due}"
 for subject in "${subjects[@]}"; do
     case $subject in
-        pass | heartbeat | peers | checks | empty | lag | tpcb | memory | refresh | registry | work | databases | held | idle | due | large | steady | cron | citus) ;;
+        pass | heartbeat | peers | checks | empty | lag | tpcb | memory | refresh | registry | work | databases | held | idle | due | large | linear | steady | cron | citus) ;;
         *) echo "bench: no subject \"$subject\"" >&2; exit 1 ;;
     esac
 done

@@ -469,8 +469,13 @@ ssw_sweep_sql_prolong(const SswPolicy *p, Oid leaf, bool skip_locked)
 					 " pg_catalog.unnest($6), pg_catalog.unnest($7)) AS ssw_b (ssw_tid, ssw_seen, ssw_until, ssw_due)",
 					 rel, p->prolong_set);
 	if (skip_locked)
-		appendStringInfo(&buf, " JOIN (SELECT t.ctid AS ssw_free FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY ($4)"
-						 " FOR NO KEY UPDATE SKIP LOCKED) AS ssw_l ON ssw_l.ssw_free " SSW_OP("=") " ssw_b.ssw_tid", rel);
+
+		/*
+		 * row by row: a list of those that are free would be joined with the
+		 * places by a loop over both
+		 */
+		appendStringInfo(&buf, " CROSS JOIN LATERAL (SELECT FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid"
+						 " FOR NO KEY UPDATE SKIP LOCKED) AS ssw_free", rel);
 	appendStringInfo(&buf, " WHERE t.ctid " SSW_OP("=") " ssw_b.ssw_tid AND %s " SSW_OP("=") " ssw_b.ssw_due", p->deadlines[0].due);
 	if (p->filter)
 		appendStringInfo(&buf, " AND (%s)", p->filter);
