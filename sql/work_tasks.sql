@@ -140,7 +140,8 @@ SELECT e.owner, e.cleanup_type, count(*) AS ends FROM dead JOIN sweeper.cleanup_
 SELECT count(*) FROM sweeper.failed_row WHERE policy = 'sweeper.session';
 DROP TABLE dead;
 DROP FUNCTION hold_dead3;
--- minute by minute
+-- minute by minute; a task that is cancelled before its time never waits
+SELECT sweeper.cancel_task(sweeper.submit('room1', 'c', 'later', run_at => now() + interval '1 h'));
 SELECT name, sum(submitted) AS submitted, sum(taken) AS taken, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled,
     (array_agg(waiting ORDER BY minute DESC))[1] AS waiting, min(wait_min) >= '0' AND max(wait_max) >= max(wait_avg) AS waits, min(run_min) >= '0' AS runs
 FROM sweeper.stat_task GROUP BY room, category, name ORDER BY room, name;

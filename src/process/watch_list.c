@@ -137,10 +137,8 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
 	else
 	{
-		if (!begins)
-			w->next_look = Min(w->next_look, now + w->policy->check_every_us);
-		else if (w->plain)
-			w->next_look = now;
+		/* the time that was left may be of another setting */
+		w->next_look = begins && w->plain ? now : Min(w->next_look, now + w->policy->check_every_us);
 		w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
 	}
 	ssw_passes_publish(w, NULL);

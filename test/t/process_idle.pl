@@ -41,4 +41,13 @@ ok(wait_until(sub {
     $node->safe_psql('postgres', q{CALL sweeper.sweep('written')});
     return $node->safe_psql('postgres', q{SELECT next_look - last_look <= interval '40 s' FROM sweeper.policy_status WHERE policy = 'written'}) eq 't';
 }, 'looks come after ten times check_every'), 'without track_counts looks are not as rare');
+
+# a setting that changes while no coordinator is there: the next one does not wait for the look that was planned before
+wait_for($node, q{SELECT next_look > now() + interval '30 min' FROM sweeper.policy_status WHERE policy = 'sweeper.cleanup_event'}, 'evidence of 90 days is looked for in an hour');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET session_sweeper.enabled = off');
+$node->reload;
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.stat_process WHERE backend_type ~ 'coordinator'}, 'nobody is there');
+$node->safe_psql('postgres', q{ALTER SYSTEM RESET session_sweeper.enabled; ALTER SYSTEM SET session_sweeper.cleanup_event_retention = '1 h'});
+$node->reload;
+ok(wait_for($node, q{SELECT next_look < now() + interval '2 min' FROM sweeper.policy_status WHERE policy = 'sweeper.cleanup_event'}), 'evidence of an hour is looked for in a minute');
 done_testing();
