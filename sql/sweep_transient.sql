@@ -32,6 +32,15 @@ SELECT problem FROM sweeper.problem;
 -- in time it is a problem
 UPDATE sweeper.failed_row SET first_at = now() - interval '2 min';
 SELECT severity, policy, problem, since < now() - interval '1 min' AS for_long, detail, next_step FROM sweeper.problem;
+-- the disk is full, which others that have gone do not make the row's fault
+CREATE OR REPLACE FUNCTION call_remote() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id > 0 THEN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END IF;
+    RETURN OLD; END $$;
+INSERT INTO remote SELECT -i, now() - interval '2 h' FROM generate_series(1, 50) AS i;
+UPDATE sweeper.failed_row SET next_attempt = now();
+CALL sweeper.sweep('remote', pass => NULL) \gset
+SELECT count(*), min(id) FROM remote;
+SELECT class, state, sqlstate, count(*) FROM sweeper.failed_row GROUP BY 1, 2, 3;
 -- it is over when they go
 UPDATE sweeper.failed_row SET next_attempt = now();
 UPDATE remote SET id = -id;
