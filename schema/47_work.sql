@@ -432,7 +432,7 @@ FROM (SELECT date_trunc('minute', e.at) AS minute, i.room, i.category, i.name,
              avg(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_avg,
              max(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_max
       FROM sweeper.task_info AS i
-      CROSS JOIN LATERAL (VALUES ('in', i.enqueued_at), ('out', CASE WHEN i.enqueued_at IS NOT NULL AND i.status NOT IN ('allocated', 'enqueued') THEN coalesce(i.claimed_at, i.finished_at) END), ('end', i.finished_at)) AS e (what, at)
+      CROSS JOIN LATERAL (VALUES ('in', i.enqueued_at), ('out', CASE WHEN i.enqueued_at IS NOT NULL AND i.status <> 'enqueued' THEN coalesce(i.claimed_at, i.finished_at) END), ('end', i.finished_at)) AS e (what, at)
       WHERE e.at IS NOT NULL GROUP BY 1, 2, 3, 4) AS s;
 COMMENT ON VIEW sweeper.stat_task IS 'Tasks of each minute, for each job (commands: null), while tasks are kept; for monitor.';
 COMMENT ON COLUMN sweeper.stat_task.taken IS 'Tasks that were claimed by workers, or started by the server.';

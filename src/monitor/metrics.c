@@ -163,7 +163,7 @@ static const Metric metrics[] = {
 		"unnest('{launcher,coordinator,worker}'::text[]) AS k (kind)",
 	"Processes of the server, by kind."},
 	{"worker_slots_short", "gauge", "", "(s.slots_short_since IS NOT NULL)::int", "cluster AS s",
-	"Did a process find no background worker slot, when last tried?"},
+	"Did starts of processes find no background worker slot, for five seconds or more? 1 until none has failed for two minutes."},
 	{"problems", "gauge", "'severity', s.severity", "(SELECT count(*) FROM problem AS p WHERE p.severity = s.severity)",
 		"unnest('{critical,warning}'::text[]) AS s (severity)",
 	"Rows of view problem, by severity."},

@@ -474,7 +474,10 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		ssw_in_hand_went_well(w->policy->id);
 	w->left += w->held;
 	if (rows + w->prolonged > 0)
+	{
 		w->streak = 0;
+		w->went_at = GetCurrentTimestamp();
+	}
 }
 
 /*

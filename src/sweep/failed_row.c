@@ -331,14 +331,13 @@ plan_retry(SswFailures *f, FailedEntry *e, bool known)
 }
 
 /*
- * May it be no fault of the row, so that it is tried until it ends?  Where is_alive is
- * asked, nothing shows whether a right or an object is missing for all rows.
+ * May it be no fault of the row, so that it is tried until it ends?  A right or an object
+ * may be missing, or a disk full, for a while, for some rows only.
  */
 static bool
-may_pass(const SswPolicy *p, const FailedEntry *e)
+may_pass(const FailedEntry *e)
 {
-	return is_class(e, "transient") || is_class(e, "locked") ||
-		(OidIsValid(p->is_alive) && ssw_error_classify(e->sqlerrcode) == SSW_FAIL_POLICY);
+	return is_class(e, "transient") || is_class(e, "locked") || ssw_error_classify(e->sqlerrcode) == SSW_FAIL_POLICY;
 }
 
 /*
@@ -377,7 +376,7 @@ ssw_failed_row_add(SswFailures *f, Oid leaf, const SswRow *row, const char *clas
 	e->sqlerrcode = sqlerrcode;
 	e->message = pstrdup(message);
 	e->blocked_by = blocked_by == (Datum) 0 ? blocked_by : PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
-	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !may_pass(f->policy, e));
+	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !may_pass(e));
 	plan_retry(f, e, known);
 	MemoryContextSwitchTo(old);
 	return known;

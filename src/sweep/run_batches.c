@@ -35,6 +35,9 @@
 #define WITNESSES		10
 #define WITNESS_PAGES	200
 
+/* So long the success of one row shows that another row's failure is its own. */
+#define LATELY_US		(5 * USECS_PER_SEC)
+
 /* Three cancels find a slow row among 1,000 rows, four among 30,000. */
 #define SLOW_PARTS		32
 
@@ -171,11 +174,14 @@ others_end(SswWork *w)
 	return w->succeeded > before;
 }
 
-/* Has any row ended or been refreshed in this pass, by this worker or another? */
+/*
+ * Has this worker ended or refreshed a row lately?  Those that went before say nothing of
+ * a right that was lost, or a disk that got full, since.
+ */
 static bool
-any_went(const SswWork *w)
+others_went(const SswWork *w)
 {
-	return w->succeeded > 0 || w->pass->expired + w->pass->refreshed + w->pass->repaired > 0;
+	return w->went_at != 0 && GetCurrentTimestamp() - w->went_at < LATELY_US;
 }
 
 /* What the failure of rows together means for what follows. */
@@ -197,7 +203,7 @@ learn(SswWork *w)
 	 * some were known to fail, it may be they.
 	 */
 	if (class == SSW_FAIL_POLICY &&
-		(any_went(w) || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failed_row_count(w->failures) > 0 ||
+		(others_went(w) || ssw_sweep_sql_asks(w->policy, w->target.phase) || ssw_failed_row_count(w->failures) > 0 ||
 		 others_end(w)))
 		class = SSW_FAIL_ROW;
 	if (class == SSW_FAIL_POLICY)
@@ -205,14 +211,14 @@ learn(SswWork *w)
 	return class;
 }
 
-/* A row failed alone.  So many alike, and none has gone: is it the policy's fault? */
+/* A row failed alone.  So many alike, and none went: is it the policy's fault? */
 static void
 record(SswWork *w, const ItemPointerData *tid)
 {
 	ErrorData  *error = w->error;
 
 	ssw_single_record_error(w, tid);
-	if (w->streak < SSW_DOUBT || any_went(w) || ssw_sweep_sql_asks(w->policy, w->target.phase) ||
+	if (w->streak < SSW_DOUBT || others_went(w) || ssw_sweep_sql_asks(w->policy, w->target.phase) ||
 		ssw_error_classify(w->streak_code) == SSW_FAIL_LOCKED)
 		return;
 	if (!others_end(w) && !ssw_batch_must_stop(w) && !ssw_batch_more_patience(w))

@@ -151,8 +151,7 @@ class_name(int code)
 		case SSW_FAIL_TRANSIENT:
 			return "transient";
 		default:
-			/* a full disk is no row's fault, though others end */
-			return code == ERRCODE_DISK_FULL ? "transient" : "error";
+			return "error";
 	}
 }
 
