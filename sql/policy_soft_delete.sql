@@ -11,7 +11,8 @@ EXCEPTION WHEN invalid_parameter_value THEN
     GET STACKED DIAGNOSTICS h = PG_EXCEPTION_HINT;
     RETURN concat_ws(' / ', SQLERRM, h);
 END $$;
-SELECT s, hint(format('set_clause => %L', s)) FROM unnest(ARRAY['deleted_at = now()', 'status = ''gone''', 'revoked = true', 'n = 1, status = ''gone''', 'n = 1, deleted_at = now()', '(n, status) = (1, ''x'')']) AS s;
+SELECT s, hint(format('set_clause => %L', s)) FROM unnest(ARRAY['deleted_at = now()', 'status = ''gone''', 'revoked = true', 'n = 1, status = ''gone''', 'n = 1, deleted_at = now()', '(n, status) = (1, ''x'')', 'n = n + 1', 'n = 2 ', 'n = DEFAULT',
+    'n = extract(epoch FROM now())', 'status = ''gone'' || now()', 'status = ''it''''s gone''']) AS s;
 -- what the hint gives goes, and each row is marked once
 SELECT substring(hint('set_clause => ''status = ''''gone''''''') FROM 'SELECT .*') AS call \gset
 \o /dev/null

@@ -18,6 +18,7 @@
 #include "utils/varlena.h"
 
 #include "base/guc.h"
+#include "base/identity.h"
 
 bool		ssw_enabled = true;
 static char *databases = NULL;
@@ -91,16 +92,27 @@ ssw_guc_database_wanted(const char *name)
 
 /* Refuse to wait for what nobody does in this database. */
 void
-ssw_guc_require_listed(const char *what)
+ssw_guc_require_service(const char *what)
 {
 	const char *name = get_database_name(MyDatabaseId);
+	char	   *version = ssw_identity_other_version();
 
+	if (!ssw_enabled)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot %s: \"session_sweeper.enabled\" is off", what),
+				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
 	if (!ssw_guc_database_wanted(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot %s: \"session_sweeper.databases\" does not list \"%s\"", what, name),
 				 errhint("ALTER SYSTEM SET session_sweeper.databases = %s; SELECT pg_reload_conf();",
 						 quote_literal_cstr(psprintf("%s, %s", databases, quote_identifier(name))))));
+	if (version)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot %s: the library is version %s, the SQL version %s", what, SSW_VERSION, version),
+				 errhint("SELECT next_step FROM sweeper.problem WHERE problem = 'restart needed';")));
 }
 
 /* Settings that are numbers.  Only the postmaster can reserve memory: others do not define those of PGC_POSTMASTER. */

@@ -33,7 +33,7 @@ extern int	ssw_max_policies;
 extern int	ssw_max_hard_time_limit;	/* ms */
 
 extern bool ssw_guc_database_wanted(const char *name);
-extern void ssw_guc_require_listed(const char *what);
+extern void ssw_guc_require_service(const char *what);
 extern void ssw_guc_init(void);
 
 #endif							/* SSW_GUC_H */

@@ -113,6 +113,8 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	SswPolicy	given;
 	SswPolicy  *old;
 	SswPreview *v;
+	SswPolicyState state;
+	const char *why;
 	const char *held = NULL;
 
 	p->args = a;
@@ -148,8 +150,9 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 					(errmsg("policy \"%s\" is registered, but session_sweeper is not running in this server", p->name),
 					 errhint(SSW_PRELOAD_HINT)));
 	}
+	state = ssw_brake_of_policy(p, GetCurrentTimestamp(), SSW_POLICY_STANDBY, &why);
 	return ssw_preview_row(fcinfo, p, v,
-						   a->dry_run ? "dry run" : held ? "held" :
+						   a->dry_run ? "dry run" : state < SSW_POLICY_PAUSED ? ssw_brake_name(state) : held ? "held" :
 						   strcmp(a->start, "paused") == 0 ? "paused" : "waiting");
 }
 

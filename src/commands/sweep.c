@@ -61,12 +61,7 @@ check_can_sweep(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot sweep on a standby"), errhint("Call it on the primary.")));
-	if (!ssw_enabled)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot sweep: \"session_sweeper.enabled\" is off"),
-				 errhint("ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();")));
-	ssw_guc_require_listed("sweep");
+	ssw_guc_require_service("sweep");
 	if (is_uncommitted(p))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -282,6 +282,19 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 					 errhint("Give a key without it.")));
 }
 
+/* Is it a constant, as a set_clause has it at its end?  What has another value later would not leave the row out. */
+static bool
+is_literal(const char *text)
+{
+	if (*text !='\'')
+		return strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || text[strspn(text, "0123456789")] == '\0';
+
+	for (text ++; *text; text ++)
+		if (*text == '\'' && *++text !='\'')
+			break;
+	return *text == '\0';
+}
+
 /* A filter that leaves out the rows which set_clause has been applied to; null: that is not obvious. */
 static char *
 filter_for(const SswPolicy *p, List *set)
@@ -296,10 +309,11 @@ filter_for(const SswPolicy *p, List *set)
 		if (type == TIMESTAMPTZOID || type == TIMESTAMPOID || type == DATEOID)
 			return psprintf("%s IS NULL", quote_identifier(lfirst(lc)));
 	}
-	/* a comment would reach what follows the filter */
-	if (list_length(set) != 1 || equals == NULL || strchr(linitial(set), '=') || strstr(equals, "--") || strstr(equals, "/*"))
+	if (list_length(set) != 1 || equals == NULL || strchr(linitial(set), '='))
 		return NULL;
 	equals += 1 + strspn(equals + 1, " \t\r\n");
+	if (!is_literal(equals))
+		return NULL;
 	return psprintf("%s IS DISTINCT FROM %s", quote_identifier(linitial(set)), equals);
 }
 

@@ -46,7 +46,8 @@ ssw_refusal_check_policy(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("policy \"%s\" takes no heartbeats", p->name),
-				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true);", quote_literal_cstr(p->name))));
+				 errhint("SELECT sweeper.alter_policy(%s, heartbeats => true%s);", quote_literal_cstr(p->name),
+						 p->ttl_us || p->ttl_column ? "" : ", ttl => '30 min'")));
 	trouble = ssw_policy_unusable(p);
 	if (trouble)
 		ssw_counters_count(SSW_STAT_ERROR);

@@ -504,13 +504,7 @@ ssw_flush(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "target");
 	ssw_wait_check_context(fcinfo, "flush", "rows are written soon in any case");
-	if (!ssw_enabled)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot flush: \"session_sweeper.enabled\" is off"),
-				 errdetail("No process writes appended rows; they are kept."),
-				 errhint("ALTER SYSTEM RESET session_sweeper.enabled; SELECT pg_reload_conf();")));
-	ssw_guc_require_listed("flush");
+	ssw_guc_require_service("flush");
 	relation_close(open_target(PG_GETARG_OID(0)), NoLock);
 	adopt_restored(PG_GETARG_OID(0));
 	values[0] = PG_GETARG_DATUM(0);

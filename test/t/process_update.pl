@@ -75,7 +75,10 @@ sub rests {
     is(sql($db, 'SELECT restart_needed FROM sweeper.version()'), 't', "$db: so does version()");
     is(sql($db, 'SELECT DISTINCT state FROM sweeper.policy_status'), 'restart needed', "$db: and each policy");
     my ($ret, $out, $err) = $node->psql($db, "CALL sweeper.sweep('beat', timeout => '1 s')");
-    return like($err, qr/within the timeout|cannot sweep/, "$db: nor is it swept on request $when");
+    like($err, qr/cannot sweep: the library is version .*HINT: +SELECT next_step/s, "$db: nor is it swept on request $when");
+    ($ret, $out, $err) = $node->psql($db, "CALL sweeper.flush('beat')");
+    like($err, qr/cannot flush: the library is version/, "$db: nor does flush() wait $when");
+    return is(sql($db, "BEGIN; SELECT state FROM sweeper.register('beat', policy => 'other', deadline => 'd'); ROLLBACK"), 'restart needed', "$db: register() says so $when");
 }
 for my $db (@databases) { goes_on($db, 'at first'); beat($db, 'at first') }
 
