@@ -35,6 +35,7 @@ $node->safe_psql('postgres', q{CREATE TABLE local (sid varchar PRIMARY KEY, sess
     INSERT INTO local SELECT i, '{}', now() AT TIME ZONE 'UTC' + i * interval '1 h' FROM generate_series(-1, 9) AS i});
 my (undef, undef, $needs) = $node->psql('postgres', q{SELECT sweeper.register('local', deadline => 'expire')});
 like($needs, qr/timezone must be given/, 'not preloaded: an error');
-is($node->safe_psql('postgres', q{SELECT state FROM sweeper.adopt('local')}), 'held', 'not preloaded: held');
+is($node->safe_psql('postgres', q{SELECT state FROM sweeper.adopt('local')}), 'not running', 'not preloaded: adopt() says so');
+is($node->safe_psql('postgres', q{SELECT held_reason FROM sweeper.policy WHERE policy = 'local'}), 'assumed', 'and the policy is held');
 $node->stop;
 done_testing();

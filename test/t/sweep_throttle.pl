@@ -111,8 +111,11 @@ wait_for($node, q{SELECT count(*) = 0 FROM t}, 'nobody minds');
 sql(q{SELECT pg_drop_replication_slot('unread')});
 
 # WAL: one batch at a time, and no more than allowed
-my ($batches_before, $rows_before) = done_so_far();
 configure(q{session_sweeper.max_wal_rate = '200kB'});
+# the first batches of the workers are still as large as before
+fill('t', 3000);
+wait_for($node, q{SELECT count(*) = 0 FROM t}, 'batches become smaller');
+my ($batches_before, $rows_before) = done_so_far();
 my $began = sql(q{SELECT extract(epoch FROM clock_timestamp())});
 fill('t', 5000);
 state_is('t', 'throttled');
