@@ -10,7 +10,7 @@ audit_tables
 # A small table gives a short time, which needs more runs.
 many() { echo $((runs * ($1 < 2000000 ? 5 : $1 < 10000000 ? 2 : 1))); }
 
-shapes="ordered shuffled hours single clustered wide text composite indexes partitions"
+shapes=${SHAPES:-ordered shuffled hours single clustered wide text composite indexes partitions}
 fill ordered && side_group >/dev/null # WAL files and caches come to be
 for shape in $shapes; do
     for size in $sizes; do
