@@ -11,7 +11,7 @@ audit_tables
 many() { echo $((runs * ($1 < 2000000 ? 5 : $1 < 10000000 ? 2 : 1))); }
 
 shapes=${SHAPES:-ordered shuffled hours single clustered wide text composite indexes partitions}
-fill ordered && side_group >/dev/null # WAL files and caches come to be
+fill ordered "${sizes##* }" && side_group >/dev/null # WAL files and caches come to be
 for shape in $shapes; do
     for size in $sizes; do
         if [ "$shape" = wide ]; then few=$((size / 10)); else few=$size; fi
