@@ -283,6 +283,7 @@ typedef struct SswPass
 	ItemPointerData check_tid[SSW_CHECK_LIST];
 
 	/* results: workers, after each batch and when they leave */
+	TimestampTz went_at;		/* when a row was last ended or refreshed */
 	int64		expired;
 	int64		refreshed;
 	int64		repaired;

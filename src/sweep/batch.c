@@ -436,6 +436,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	pass->repaired += repaired;
 	pass->refreshed += refreshed;
 	pass->expired += expired;
+	if (rows + w->prolonged > 0)
+		pass->went_at = now;
 	pass->skipped += missing;
 	pass->failed += w->nfailed;
 	handled.failed = w->nfailed;
@@ -474,10 +476,7 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 		ssw_in_hand_went_well(w->policy->id);
 	w->left += w->held;
 	if (rows + w->prolonged > 0)
-	{
 		w->streak = 0;
-		w->went_at = GetCurrentTimestamp();
-	}
 }
 
 /*

@@ -35,7 +35,6 @@ typedef struct SswWork
 	MemoryContext batch_cxt;	/* reset before each transaction */
 	int64		prolonged;		/* rows alive by heartbeats, in this batch */
 	uint64		succeeded;		/* rows, by this worker in this pass */
-	TimestampTz went_at;		/* the last of them */
 	int64		held;			/* rows that somebody holds, in this batch */
 	int64		left;			/* the same, in this chunk */
 	int			unhandled;		/* chunks that were not handled to the end */

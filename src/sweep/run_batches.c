@@ -175,13 +175,13 @@ others_end(SswWork *w)
 }
 
 /*
- * Has this worker ended or refreshed a row lately?  Those that went before say nothing of
+ * Has a worker of this pass ended or refreshed a row lately?  Those that went before say nothing of
  * a right that was lost, or a disk that got full, since.
  */
 static bool
 others_went(const SswWork *w)
 {
-	return w->went_at != 0 && GetCurrentTimestamp() - w->went_at < LATELY_US;
+	return w->pass->went_at != 0 && GetCurrentTimestamp() - w->pass->went_at < LATELY_US;
 }
 
 /* What the failure of rows together means for what follows. */
