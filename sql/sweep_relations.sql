@@ -328,3 +328,25 @@ SELECT count(*), count(*) FILTER (WHERE d < now()) AS dead FROM hashed;
 SELECT count(*), count(DISTINCT key) AS keys, bool_and(key::int % 4 > 0) AS dead FROM sweeper.cleanup_event WHERE policy = 'hashed';
 SELECT sweeper.unregister('hashed');
 DROP TABLE hashed;
+-- a rule that was made after the registration, or by a hook: nothing of it runs
+CREATE TABLE ruled (id int PRIMARY KEY, d timestamptz, dead boolean DEFAULT false);
+CREATE INDEX ON ruled (d);
+CREATE TABLE taken (id int, d timestamptz);
+INSERT INTO ruled SELECT i, now() - interval '1 h' FROM generate_series(1, 3) AS i;
+SELECT FROM sweeper.register('ruled', deadline => 'd', filter => 'NOT dead', action => 'update', set_clause => 'dead = true', check_every => '0', start => 'now', fuse_fraction => 1);
+CREATE RULE late AS ON UPDATE TO ruled DO INSTEAD INSERT INTO taken VALUES (old.id, old.d) RETURNING id, d, true;
+CALL sweeper.sweep('ruled');
+SELECT sweeper.expire('ruled', '{1}');
+SELECT brakes, reason FROM sweeper.policy_status WHERE policy = 'ruled';
+DROP RULE late ON ruled;
+SELECT sweeper.resume('ruled');
+CREATE FUNCTION make_rule(text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+    EXECUTE 'CREATE RULE late AS ON UPDATE TO public.ruled DO INSTEAD INSERT INTO public.taken VALUES (old.id, old.d) RETURNING id, d, true'; END $$;
+SELECT sweeper.alter_policy('ruled', on_expire => 'make_rule');
+CALL sweeper.sweep('ruled', pass => NULL) \gset
+SELECT sweeper.unregister('ruled');
+CREATE RULE late AS ON UPDATE TO ruled DO INSTEAD NOTHING;
+SELECT FROM sweeper.register('ruled', deadline => 'd', ttl => '1 min', heartbeats => true);
+SELECT (SELECT count(*) FROM ruled WHERE NOT dead) AS dead, (SELECT count(*) FROM taken) AS taken;
+DROP TABLE ruled, taken;
+DROP FUNCTION make_rule;

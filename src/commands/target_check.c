@@ -21,7 +21,6 @@
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
 #include "optimizer/optimizer.h"
-#include "rewrite/prs2lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -91,30 +90,6 @@ ssw_target_open(Oid relid)
 	return rel;
 }
 
-/* A rule on the action would make something else of it. */
-static void
-check_rules(const SswPolicy *p, Relation rel)
-{
-	CmdType		command = p->action == SSW_ACTION_UPDATE ? CMD_UPDATE :
-	p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_NOTHING;
-	bool		refreshes = p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive);
-
-	if (rel->rd_rules == NULL)
-		return;
-	for (int i = 0; i < rel->rd_rules->numLocks; i++)
-	{
-		CmdType		event = rel->rd_rules->rules[i]->event;
-
-		if (event == command || (refreshes && event == CMD_UPDATE))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot sweep \"%s\": it has a rule on %s", RelationGetRelationName(rel),
-							event == CMD_UPDATE ? "UPDATE" : "DELETE"),
-					 errdetail("The rule would rewrite the statements of a sweep."),
-					 errhint("Use a trigger instead of the rule.")));
-	}
-}
-
 /* Every leaf that is swept must be a table of the same owner, without such rules, that can be changed. */
 static void
 check_leaves(const SswPolicy *p, Relation rel)
@@ -137,7 +112,7 @@ check_leaves(const SswPolicy *p, Relation rel)
 					 errmsg("cannot sweep \"%s\": its partition or child \"%s\" is a foreign table",
 							RelationGetRelationName(rel), RelationGetRelationName(leaf)),
 					 errhint("Register the other partitions or children by themselves.")));
-		check_rules(p, leaf);
+		ssw_partition_check_rules(p, leaf);
 		/* a published table needs a replica identity for this */
 		if (leaf->rd_rel->relkind == RELKIND_RELATION && p->action != SSW_ACTION_CALL)
 			CheckCmdReplicaIdentity(leaf, p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_UPDATE);

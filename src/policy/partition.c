@@ -300,3 +300,25 @@ ssw_partition_check(const SswPolicy *p)
 	for (int i = 0; i < 2; i++)
 		check_update(p->relid, updating_argument(p, i), updated_columns(p, i));
 }
+
+/* A rule on the action, or on an UPDATE that gives a row a new deadline, would make something else of it. */
+void
+ssw_partition_check_rules(const SswPolicy *p, Relation leaf)
+{
+	CmdType		command = p->action == SSW_ACTION_UPDATE ? CMD_UPDATE :
+	p->action == SSW_ACTION_DELETE ? CMD_DELETE : CMD_NOTHING;
+	bool		refreshes = p->on_null == SSW_NULL_REPAIR || OidIsValid(p->is_alive) || p->heartbeats;
+
+	for (int i = 0; leaf->rd_rules && i < leaf->rd_rules->numLocks; i++)
+	{
+		CmdType		event = leaf->rd_rules->rules[i]->event;
+
+		if (event == command || (refreshes && event == CMD_UPDATE))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot sweep \"%s\": it has a rule on %s", RelationGetRelationName(leaf),
+							event == CMD_UPDATE ? "UPDATE" : "DELETE"),
+					 errdetail("The rule would rewrite the statements of a sweep."),
+					 errhint("Use a trigger instead of the rule.")));
+	}
+}

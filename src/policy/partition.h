@@ -32,6 +32,7 @@ extern const SswShards *ssw_shards;
 
 extern bool ssw_partition_is_below(Oid leaf, Oid relid);
 extern bool ssw_partition_is_subscribed(Oid relid);
+extern void ssw_partition_check_rules(const SswPolicy *p, Relation leaf);
 extern Oid	ssw_partition_subscribed(const SswPolicy *p);
 extern bool ssw_partition_is_writable(Oid relid);
 extern Oid	ssw_partition_shard(const SswPolicy *p, Oid leaf);

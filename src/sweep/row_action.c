@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -56,6 +57,16 @@ ssw_action_read_row(const SPITupleTable *rows, uint64 i)
 	return row;
 }
 
+/* The owner's rules may have come after the registration, or with a hook. */
+static void
+check_rules(const SswPolicy *p, Oid leaf)
+{
+	Relation	rel = table_open(leaf, NoLock);
+
+	ssw_partition_check_rules(p, rel);
+	table_close(rel, NoLock);
+}
+
 /*
  * Lock a leaf for a batch and make sure that it is still the policy's: a part of
  * its relation, and an ordinary table of its owner, whose rows are its own.  Returns
@@ -99,6 +110,8 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 						NameStr(c->relname), p->name),
 				 errhint("Sweep it on the publisher, or SELECT sweeper.alter_policy(%s, allow_replicated => true);",
 						 quote_literal_cstr(p->name))));
+	if (c->relhasrules)
+		check_rules(p, leaf);
 	file = c->relfilenode;
 	ReleaseSysCache(tup);
 	return file;
@@ -325,6 +338,7 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 		if (l->n == 0)
 			return 0;
 		rows = call_hook(t, l);
+		check_rules(p, t->leaf);
 		how &= ~SSW_ROWS_JUDGED;	/* they are locked, and the hook may have
 									 * changed them */
 		if (p->action == SSW_ACTION_CALL)
