@@ -81,18 +81,18 @@ GROUP BY s.relation, s.role;
 COMMENT ON VIEW sweeper.append_status IS
 'Rows that wait to be written to their tables, and rows that could not be written. restored: rows of a dump, which wait for flush(). A reader sees those of roles that it is a member of; monitor sees all.';
 CREATE VIEW sweeper.append_failed_row WITH (security_barrier = true) AS
--- rows of this view can be deleted, columns cannot be updated
-SELECT (SELECT r.id) AS id, (SELECT s.relation FROM sweeper.append_stream AS s WHERE s.stream = r.stream) AS relation,
-       (SELECT s.role FROM sweeper.append_stream AS s WHERE s.stream = r.stream) AS role,
-       (SELECT r.row_data) AS row_data, (SELECT r.sqlstate) AS sqlstate, (SELECT r.error) AS error, (SELECT r.failed_at) AS failed_at
-FROM sweeper.append_failed AS r
+SELECT r.id, s.relation, s.role, r.row_data, r.sqlstate, r.error, r.failed_at
+FROM sweeper.append_failed AS r JOIN sweeper.append_stream AS s USING (stream)
 -- the role by its OID; for rows restored into another cluster, by its name
-WHERE EXISTS (SELECT FROM sweeper.append_stream AS s WHERE s.stream = r.stream
-              AND pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
-                                              ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE'))
+WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
+                                  ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
    OR pg_catalog.has_function_privilege('sweeper._admin()', 'EXECUTE');
 COMMENT ON VIEW sweeper.append_failed_row IS
-'Rows that could not be written, and why. They count for max_appended_rows and stay until they are deleted from this view. To write them again: WITH r AS (DELETE FROM sweeper.append_failed_row WHERE relation = ''...'' RETURNING *) SELECT sweeper.append(relation::regclass, row_data) FROM r; Members of the role that appended them, and level admin, see and delete them. monitor sees numbers and the last error in append_status.';
+'Rows that could not be written, and why. They count for max_appended_rows and stay until take_append_failed_rows() removes them. Members of the role that appended them, and level admin, see and remove them. monitor sees numbers and the last error in append_status.';
+CREATE FUNCTION sweeper.take_append_failed_rows(relation text, ids bigint[] DEFAULT NULL) RETURNS SETOF sweeper.append_failed_row
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_take_append_failed_rows';
+COMMENT ON FUNCTION sweeper.take_append_failed_rows IS
+'Removes rows from append_failed_row, and returns them. relation: as the view shows it. ids: only these; null: all of the table that the caller sees. To write them again: SELECT sweeper.append(relation::regclass, row_data) FROM sweeper.take_append_failed_rows(''...''); Rows that are not there are ignored. Errors: 22004 relation is null, 54000 too many ids, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 COMMENT ON FUNCTION sweeper.append IS
 'Accepts a row for a table and returns its number. The row is durable with this transaction, in a table without indexes. A worker writes it to its table soon, in batches, as the table''s owner: triggers, defaults and types run as that role (also current_user), with the table''s schema as search_path. The caller needs the right to insert; it is checked now, and again when the row is written.

@@ -117,8 +117,7 @@ BEGIN
         sweeper.acquire, sweeper.release, sweeper.claim_session,
         sweeper.register_worker, sweeper.register_job, sweeper.create_job, sweeper.drop_job, sweeper.register_provider, sweeper.unregister_provider, sweeper.submit, sweeper.submit_many, sweeper.submit_sql, sweeper.claim,
         sweeper.start_task, sweeper.task_progress, sweeper.finish_task, sweeper.cancel_task, sweeper.retry_task, sweeper.get_task, sweeper.list_tasks,
-        sweeper.append, sweeper.append_many, sweeper.alter_append, sweeper.schedule, sweeper.unschedule TO %s', role);
-    EXECUTE format('GRANT DELETE ON sweeper.append_failed_row TO %s', role);
+        sweeper.append, sweeper.append_many, sweeper.alter_append, sweeper.take_append_failed_rows, sweeper.schedule, sweeper.unschedule TO %s', role);
     EXECUTE format('GRANT EXECUTE ON PROCEDURE sweeper.sweep, sweeper.flush, sweeper.acquire_wait, sweeper.claim_wait, sweeper.wait_for_task TO %s', role);
     IF level = 'admin' THEN
         EXECUTE format('GRANT EXECUTE ON FUNCTION sweeper._admin(), sweeper._monitor(),

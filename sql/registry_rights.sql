@@ -70,6 +70,11 @@ SELECT sweeper.grant_access('regress_user_1', 'user'), sweeper.grant_access('reg
 SELECT p.proname, array_agg(substr(r.rolname, 9) ORDER BY r.rolname) AS may
 FROM pg_proc AS p JOIN pg_roles AS r ON r.rolname LIKE 'regress\_%' AND has_function_privilege(r.oid, p.oid, 'EXECUTE')
 WHERE p.pronamespace = 'sweeper'::regnamespace AND p.proname IN ('create_pool', 'alter_pool', 'drop_pool', 'acquire', 'release', 'claim_session') GROUP BY 1 ORDER BY 1;
+-- who may write to a relation may lock it, and all that a view reads: no level has more than SELECT
+SELECT r.rolname, c.relname FROM pg_class AS c JOIN pg_roles AS r ON r.rolname IN ('regress_nobody', 'regress_user_1', 'regress_watch', 'regress_boss')
+WHERE c.relnamespace = 'sweeper'::regnamespace
+    AND CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(r.oid, c.oid, 'USAGE, UPDATE')
+             WHEN c.relkind IN ('r', 'v', 'm', 'p', 'f') THEN has_table_privilege(r.oid, c.oid, 'DELETE, TRUNCATE, REFERENCES, TRIGGER') OR has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE') END;
 SET ROLE regress_nobody;
 SELECT sweeper.acquire('shop');
 SET ROLE regress_user_1;

@@ -123,9 +123,15 @@ RESET ROLE;
 SELECT severity, problem, detail FROM sweeper.problem WHERE problem = 'appended rows failed' AND detail LIKE '%regress_appender%';
 GRANT INSERT (page, id) ON hit TO regress_appender;
 SET ROLE regress_other;
-DELETE FROM sweeper.append_failed_row;
+SELECT id FROM sweeper.take_append_failed_rows('public.hit');
+SELECT sweeper.take_append_failed_rows(NULL);
 SET ROLE regress_appender;
-WITH r AS (DELETE FROM sweeper.append_failed_row WHERE relation = 'public.hit' RETURNING *) SELECT sweeper.append(relation::regclass, row_data) > 0 AS again FROM r;
+SELECT count(*) AS of_none FROM sweeper.take_append_failed_rows('public.hit', '{}');
+SELECT count(*) AS of_another_table FROM sweeper.take_append_failed_rows('public.badge', (SELECT array_agg(id) FROM sweeper.append_failed_row));
+BEGIN;
+SELECT f.relation, f.role, f.row_data, f.sqlstate, f.error, f.failed_at < now() AS failed FROM sweeper.append_failed_row AS r, sweeper.take_append_failed_rows(r.relation, ARRAY[r.id]) AS f;
+ROLLBACK;
+SELECT sweeper.append(relation::regclass, row_data) > 0 AS again FROM sweeper.take_append_failed_rows('public.hit');
 CALL sweeper.flush('hit');
 SELECT count(*) AS failed FROM sweeper.append_failed_row;
 SET ROLE regress_other;
@@ -217,7 +223,7 @@ ALTER TABLE inherits_page OWNER TO regress_mallory;
 SELECT code($$SELECT sweeper.append('page', '{"name": "alone"}')$$);
 DROP TABLE routed, inherits_page;
 DROP FUNCTION routed, hint_of;
-DELETE FROM sweeper.append_failed_row WHERE relation = 'public.routed';
+SELECT count(*) AS taken FROM sweeper.take_append_failed_rows('public.routed');
 -- so many rows of a table may wait or be set aside
 SET session_sweeper.max_appended_rows = 10;
 CREATE TABLE full_soon (n int CHECK (n > 0));
@@ -229,7 +235,7 @@ SELECT count(sweeper.append('full_soon', '{"n": 1}')) FROM generate_series(1, 9)
 SELECT code($$SELECT sweeper.append('full_soon', '{"n": 1}')$$);
 SELECT sweeper.append('hit', '{"page": "known"}') > 0 AS another_table;
 CALL sweeper.flush('full_soon');
-DELETE FROM sweeper.append_failed_row WHERE relation = 'public.full_soon';
+SELECT count(*) AS taken FROM sweeper.take_append_failed_rows('public.full_soon');
 DO $$ BEGIN
     FOR i IN 1 .. 1000 LOOP
         EXIT WHEN (SELECT code($c$SELECT sweeper.append('full_soon', '{"n": 1}')$c$) = 'ok');
@@ -254,7 +260,7 @@ DO $$ BEGIN
 END $$;
 SELECT relation, row_data, sqlstate, error FROM sweeper.append_failed_row WHERE relation = 'public.counted';
 -- nothing is kept of a table that is gone, once none of its rows is left
-DELETE FROM sweeper.append_failed_row WHERE relation = 'public.counted';
+SELECT count(*) AS taken FROM sweeper.take_append_failed_rows('public.counted');
 SELECT sweeper.append('hit', '{"page": "known"}') > 0 AS accepted;
 CALL sweeper.flush('hit');
 DO $$ BEGIN

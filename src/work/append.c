@@ -25,6 +25,8 @@
 #include "base/argument_checks.h"
 #include "base/compat.h"
 #include "commands/sequence.h"
+#include "executor/tstoreReceiver.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -57,6 +59,7 @@ PG_FUNCTION_INFO_V1(ssw_append);
 PG_FUNCTION_INFO_V1(ssw_append_many);
 PG_FUNCTION_INFO_V1(ssw_alter_append);
 PG_FUNCTION_INFO_V1(ssw_flush);
+PG_FUNCTION_INFO_V1(ssw_take_append_failed_rows);
 
 #define MAX_FLUSH_ROWS		100000
 #define COUNT_EVERY_US		USECS_PER_SEC
@@ -511,4 +514,40 @@ ssw_flush(PG_FUNCTION_ARGS)
 	values[1] = ObjectIdGetDatum(GetUserId());
 	ssw_task_query_until_written(types, values);
 	PG_RETURN_VOID();
+}
+
+/*
+ * take_append_failed_rows(relation, ids) → the rows, which are removed.  No role has DELETE
+ * on the view, because who has it may lock the tables behind the view.
+ */
+Datum
+ssw_take_append_failed_rows(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DestReceiver *dest = CreateDestReceiver(DestTuplestore);
+	Oid			types[] = {TEXTOID, INT8ARRAYOID};
+	Datum		values[2];
+	SswCaller	c;
+
+	ssw_argument_not_null(fcinfo, 0, "relation");
+	ssw_argument_bound(fcinfo, 0, "relation", SSW_MAX_TEXT);
+	ssw_argument_bound(fcinfo, 1, "ids", SSW_MAX_PAYLOAD);
+	(void) ssw_caller_identify("sweeper.take_append_failed_rows()");
+	InitMaterializedSRF(fcinfo, 0);
+	SetTuplestoreDestReceiverParams(dest, result->setResult, fcinfo->flinfo->fn_mcxt, false, NULL, NULL);
+	values[0] = PG_GETARG_DATUM(0);
+	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
+
+	/* the view knows which of them the caller may see */
+	ssw_spi_begin();
+	ssw_spi_exec("SELECT coalesce(array_agg(id), '{}') FROM sweeper.append_failed_row WHERE relation = $1 AND ($2 IS NULL OR id = ANY ($2))",
+				 2, types, values, values[1] ? NULL : " n", true, 0);
+	values[1] = SPI_datumTransfer(ssw_spi_column(0, 1), false, -1);
+	ssw_spi_end();
+
+	c = ssw_caller_begin("sweeper.take_append_failed_rows()");
+	ssw_plan_execute("DELETE FROM sweeper.append_failed AS f USING sweeper.append_stream AS s WHERE s.stream = f.stream AND s.relation = $1 AND f.id = ANY ($2)"
+					 " RETURNING f.id, s.relation, s.role, f.row_data, f.sqlstate, f.error, f.failed_at", 2, types, values, dest, false);
+	ssw_caller_end(&c);
+	return (Datum) 0;
 }
