@@ -104,13 +104,18 @@ SELECT count(*) FROM laborious;
 SELECT sweeper.unregister('laborious');
 DROP TABLE laborious;
 DROP FUNCTION ponder;
--- what is captured of wide rows is kept in memory for a part of them at a time
+-- what is captured of wide rows, or are their groups, is kept in memory for a part of them at a time
 CREATE TABLE wide (id int PRIMARY KEY, d timestamptz, page text);
 INSERT INTO wide SELECT i, now(), repeat('x', 5000000) FROM generate_series(1, 30) AS i;
 SELECT FROM sweeper.register('wide', deadline => 'd', capture => '{page}', check_every => '0', start => 'now', backlog_rate => 0, fuse_fraction => 1);
 CALL sweeper.sweep('wide', pass => NULL) \gset
 SELECT expired, failed, batches > 1 AS parts FROM sweeper.pass WHERE pass = :pass;
 SELECT count(*), sum(length(metadata::text)) > 150000000 AS all FROM sweeper.cleanup_event WHERE policy = 'wide';
+SELECT sweeper.unregister('wide');
+SELECT FROM sweeper.register('wide', deadline => 'd', group_by => 'page', check_every => '0', start => 'now', backlog_rate => 0, fuse_fraction => 1);
+INSERT INTO wide SELECT i, now(), repeat('x', 5000000) FROM generate_series(31, 60) AS i;
+CALL sweeper.sweep('wide', pass => NULL) \gset
+SELECT expired, failed, batches > 1 AS parts FROM sweeper.pass WHERE pass = :pass;
 DELETE FROM sweeper.cleanup_event WHERE policy = 'wide';
 SELECT sweeper.unregister('wide');
 DROP TABLE wide;

@@ -174,7 +174,7 @@ lock_task(Datum task)
 	return ssw_plan_execute("SELECT FROM sweeper.task WHERE task = $1 FOR NO KEY UPDATE SKIP LOCKED", 1, &type, &task, NULL, false) > 0;
 }
 
-/* Commands whose runner was ended fail, or are tried again; runners of those that were cancelled are to stop them. */
+/* Commands whose runner was ended are cancelled, have failed, or are tried again; runners of those that were cancelled are to stop them. */
 static void
 look_at_running(TimestampTz now)
 {
@@ -191,7 +191,8 @@ look_at_running(TimestampTz now)
 		bool		cancelled = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull));
 
 		if (!ssw_runner_cancel(DatumGetUUIDP(task), cancelled ? now : 0) && lock_task(task))
-			(void) ssw_queue_end(task, attempt, "failed", SSW_RUNNER_ENDED, "failed: " SSW_RUNNER_ENDED);
+			(void) ssw_queue_end(task, attempt, cancelled ? "cancelled" : "failed", SSW_RUNNER_ENDED,
+								 cancelled ? "cancelled: " SSW_RUNNER_ENDED : "failed: " SSW_RUNNER_ENDED);
 	}
 	if (n > 0)
 		next_at = Min(next_at, now + LOOK_EVERY_US);

@@ -81,7 +81,7 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET session_sweeper.cancel_grace = 10
 $t = $node->safe_psql('postgres', "SELECT sweeper.submit_sql(\$x\$$deaf\$x\$)");
 ok(wait_for($node, "SELECT status = 'running' FROM sweeper.task_info WHERE task = '$t'"), 'another runs');
 $node->safe_psql('postgres', "SELECT sweeper.cancel_task('$t')");
-ok(wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task_info WHERE task = '$t'"), 'and when it was cancelled');
+ok(wait_for($node, "SELECT status = 'cancelled' FROM sweeper.task_info WHERE task = '$t'"), 'and when it was cancelled');
 
 # A row that fails with what may pass by itself holds up no other.
 $node->safe_psql('postgres', q{
