@@ -167,7 +167,7 @@ check_hook(Relation rel, const char *field, Oid func, bool is_alive)
 				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
 				 errmsg("%s must not be %s", field, name),
 				 is_alive ? errdetail("It must be a function of text, the key, that returns boolean, or of text[] that returns boolean[].") :
-				 errdetail("It must be a function of one argument: text[] (the keys) or %s[] (the rows).",
+				 errdetail("It must be a function of one argument: text[] (the keys) or %s[] (the rows). It must not return a set.",
 						   quote_identifier(RelationGetRelationName(rel))),
 				 errhint("Create such a function as the table's owner.")));
 	if (proc->proowner != owner && !superuser_arg(proc->proowner))
