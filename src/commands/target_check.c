@@ -259,15 +259,15 @@ check_heartbeats(const SswPolicy *p, Relation rel)
 
 /* Is it a constant, as a set_clause has it at its end?  What has another value later would not leave the row out. */
 static bool
-is_literal(const char *text)
+is_literal(const char *value)
 {
-	if (*text !='\'')
-		return strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || text[strspn(text, "0123456789")] == '\0';
+	if (*value != '\'')
+		return strcmp(value, "true") == 0 || strcmp(value, "false") == 0 || value[strspn(value, "0123456789")] == '\0';
 
-	for (text ++; *text; text ++)
-		if (*text == '\'' && *++text !='\'')
+	for (value++; *value; value++)
+		if (*value == '\'' && *++value != '\'')
 			break;
-	return *text == '\0';
+	return *value == '\0';
 }
 
 /* A filter that leaves out the rows which set_clause has been applied to; null: that is not obvious. */
