@@ -92,7 +92,7 @@ COMMENT ON VIEW sweeper.append_failed_row IS
 CREATE FUNCTION sweeper.take_append_failed_rows(relation text, ids bigint[] DEFAULT NULL) RETURNS SETOF sweeper.append_failed_row
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_take_append_failed_rows';
 COMMENT ON FUNCTION sweeper.take_append_failed_rows IS
-'Removes rows from append_failed_row, and returns them. relation: as the view shows it. ids: only these; null: all of the table that the caller sees. To write them again: SELECT sweeper.append(relation::regclass, row_data) FROM sweeper.take_append_failed_rows(''...''); Rows that are not there are ignored. Errors: 22004 relation is null, 54000 too many ids, 25006 read-only transaction or standby, 55000 library not preloaded.';
+'Removes rows from append_failed_row, and returns them. relation: as the view shows it. ids: only these; null: all of the table that the caller sees. To write them again: SELECT sweeper.append(relation::regclass, row_data) FROM sweeper.take_append_failed_rows(''...''); Rows that are not there are ignored. Errors: 22004 relation is null, 42704 no row was ever appended to a table of that name, 54000 too many ids, 25006 read-only transaction or standby, 55000 library not preloaded.';
 
 COMMENT ON FUNCTION sweeper.append IS
 'Accepts a row for a table and returns its number. The row is durable with this transaction, in a table without indexes. A worker writes it to its table soon, in batches, as the table''s owner: triggers, defaults and types run as that role (also current_user), with the table''s schema as search_path. The caller needs the right to insert; it is checked now, and again when the row is written.

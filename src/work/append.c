@@ -546,6 +546,11 @@ ssw_take_append_failed_rows(PG_FUNCTION_ARGS)
 	ssw_spi_end();
 
 	c = ssw_caller_begin("sweeper.take_append_failed_rows()");
+	if (ssw_spi_exec("SELECT FROM sweeper.append_stream WHERE relation = $1", 1, types, values, NULL, true, 1) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("no row has been appended to a table named \"%s\"", text_to_cstring(DatumGetTextPP(values[0]))),
+				 errhint("Give the name that the view shows: SELECT DISTINCT relation FROM sweeper.append_failed_row;")));
 	ssw_plan_execute("DELETE FROM sweeper.append_failed AS f USING sweeper.append_stream AS s WHERE s.stream = f.stream AND s.relation = $1 AND f.id = ANY ($2)"
 					 " RETURNING f.id, s.relation, s.role, f.row_data, f.sqlstate, f.error, f.failed_at", 2, types, values, dest, false);
 	ssw_caller_end(&c);
