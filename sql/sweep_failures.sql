@@ -93,6 +93,20 @@ UPDATE sweeper.failed_row SET next_attempt = now() WHERE policy = 'g';
 CALL sweeper.sweep('g', pass => NULL) \gset
 SELECT count(*), count(*) FILTER (WHERE state = 'quarantined') AS quarantined FROM sweeper.failed_row WHERE policy = 'g';
 SELECT failures FROM sweeper.policy WHERE policy = 'g';
+-- nor are many others, whatever their error, until a row has gone after they failed: the cause may be another
+CALL bad_head('P0001', 500);
+UPDATE g SET d = now() - '1 s'::interval WHERE id <= 30;
+CALL sweeper.sweep('g', pass => NULL) \gset
+UPDATE sweeper.failed_row SET next_attempt = now() WHERE policy = 'g';
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT attempts, state, count(*) FROM sweeper.failed_row WHERE policy = 'g' GROUP BY 1, 2;
+INSERT INTO g VALUES (1001, now());
+UPDATE sweeper.failed_row SET next_attempt = now() WHERE policy = 'g';
+CALL sweeper.sweep('g', pass => NULL) \gset
+UPDATE sweeper.failed_row SET next_attempt = now() WHERE policy = 'g';
+CALL sweeper.sweep('g', pass => NULL) \gset
+SELECT attempts, state, count(*) FROM sweeper.failed_row WHERE policy = 'g' GROUP BY 1, 2;
+SELECT failures FROM sweeper.policy WHERE policy = 'g';
 SELECT sweeper.alter_policy('g', max_retries => 0);
 -- what begins to fail in the middle of a pass is not the fault of the rows that are left, and they come back
 CREATE SEQUENCE tries;

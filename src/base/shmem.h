@@ -283,7 +283,6 @@ typedef struct SswPass
 	ItemPointerData check_tid[SSW_CHECK_LIST];
 
 	/* results: workers, after each batch and when they leave */
-	TimestampTz went_at;		/* when a row was last ended or refreshed */
 	int64		expired;
 	int64		refreshed;
 	int64		repaired;
@@ -374,6 +373,7 @@ typedef struct SswPolicyShared
 	char		reason[160];
 	TimestampTz last_look;
 	TimestampTz last_success;	/* it found nothing, or a pass went well */
+	TimestampTz went_at;		/* when a row was last ended or refreshed */
 	TimestampTz blocked_since;	/* rows cannot be written, see
 								 * policy_outage.c; or 0 */
 	bool		locked;			/* blocked_since is because of a lock */

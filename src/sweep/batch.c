@@ -436,8 +436,6 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	pass->repaired += repaired;
 	pass->refreshed += refreshed;
 	pass->expired += expired;
-	if (rows + w->prolonged > 0)
-		pass->went_at = now;
 	pass->skipped += missing;
 	pass->failed += w->nfailed;
 	handled.failed = w->nfailed;
@@ -455,6 +453,8 @@ count(SswWork *w, SswSink *sink, int64 elapsed_us, int64 wal, int n, uint64 rows
 	{
 		if (max_lag > 0 && !newer)
 			s->oldest_due = pass->oldest_due;
+		if (rows + w->prolonged > 0)
+			s->went_at = now;
 		ssw_drain_handled(s, &handled);
 		s->batches++;
 		s->repaired += repaired;

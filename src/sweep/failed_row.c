@@ -63,6 +63,8 @@ typedef struct FailedEntry
 	Datum		blocked_by;		/* int4[], or 0 */
 	int			attempts;
 	bool		quarantined;
+	TimestampTz last_at;		/* when it failed before this pass, or 0 */
+	TimestampTz failed_at;		/* when it failed in this pass */
 	TimestampTz next_attempt;	/* of a locked one: see retry_at() */
 	bool		left_alone;		/* though a candidate of this pass */
 	bool		failed_again;	/* in this pass */
@@ -75,6 +77,7 @@ struct SswFailures
 	MemoryContext cxt;
 	HTAB	   *table;
 	int			count;
+	int			retrying;		/* of them: not quarantined */
 	List	   *pending;		/* of FailedEntry: to be written */
 	TimestampTz locked_retry;	/* rows known to be locked are tried from then
 								 * on */
@@ -173,6 +176,7 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	e->has_due = !isnull;
 	e->due = isnull ? 0 : DatumGetTimestampTz(d);
 	e->quarantined = DatumGetBool(SPI_getbinval(tup, desc, 3, &isnull));
+	f->retrying += !e->quarantined;
 	e->attempts = DatumGetInt32(SPI_getbinval(tup, desc, 4, &isnull));
 	d = SPI_getbinval(tup, desc, 5, &isnull);
 	e->next_attempt = isnull ? 0 : DatumGetTimestampTz(d);
@@ -182,6 +186,8 @@ remember(SswFailures *f, HeapTuple tup, TupleDesc desc)
 	e->message = SPI_getvalue(tup, desc, 10);
 	d = SPI_getbinval(tup, desc, 11, &isnull);
 	e->blocked_by = isnull ? (Datum) 0 : PointerGetDatum(DatumGetArrayTypePCopy(d));
+	d = SPI_getbinval(tup, desc, 12, &isnull);
+	e->last_at = isnull ? 0 : DatumGetTimestampTz(d);
 	MemoryContextSwitchTo(old);
 }
 
@@ -202,11 +208,11 @@ ssw_failed_row_load(const SswPolicy *p)
 	ctl.hcxt = f->cxt;
 	f->table = hash_create("failed rows", 64, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 	ssw_spi_begin_as_extension(&save);
-	/* a back-off that begins later than now is of a clock that was set back */
+	/* a failure that was later than now is of a clock that was set back */
 	n = ssw_plan_execute("SELECT key, deadline, state = 'quarantined', attempts,"
 						 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 						 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
-						 " class, coalesce(message, ''), blocked_by"
+						 " class, coalesce(message, ''), blocked_by, CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN last_at END"
 						 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
@@ -340,6 +346,16 @@ may_pass(const FailedEntry *e)
 	return is_class(e, "transient") || is_class(e, "locked") || ssw_error_classify(e->sqlerrcode) == SSW_FAIL_POLICY;
 }
 
+/* Has another row gone since this one failed before? */
+static bool
+others_went(const SswFailures *f, const FailedEntry *e)
+{
+	TimestampTz went_at;
+
+	(void) ssw_shmem_read_field(MyDatabaseId, f->policy->id, went_at, &went_at);
+	return went_at > e->last_at;
+}
+
 /*
  * Remember a failure, to be written by ssw_failed_row_flush(), and leave the row
  * alone for the rest of the pass.  blocked_by is an int4[] of pids, or 0.  True
@@ -376,7 +392,10 @@ ssw_failed_row_add(SswFailures *f, Oid leaf, const SswRow *row, const char *clas
 	e->sqlerrcode = sqlerrcode;
 	e->message = pstrdup(message);
 	e->blocked_by = blocked_by == (Datum) 0 ? blocked_by : PointerGetDatum(DatumGetArrayTypePCopy(blocked_by));
-	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !may_pass(e));
+	e->failed_at = GetCurrentTimestamp();
+	/* while many fail and none goes, it may be the policy */
+	e->quarantined = deadly || (e->attempts > f->policy->max_retries && !may_pass(e) &&
+								(f->retrying < SSW_DOUBT || others_went(f, e)));
 	plan_retry(f, e, known);
 	MemoryContextSwitchTo(old);
 	return known;
@@ -418,16 +437,16 @@ write_one(SswFailures *f, const FailedEntry *e)
 {
 	static const char *const sql =
 	"INSERT INTO sweeper.failed_row AS r (policy_id, policy, key, deadline, state, class,"
-	" attempts, sqlstate, message, blocked_by, next_attempt, partition, identity) VALUES ($1, $2, $3, $4, $5, $6,"
-	" $7, $8, $9, $10, $11, $12, nullif($13, '')) ON CONFLICT (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')))"
+	" attempts, sqlstate, message, blocked_by, next_attempt, partition, identity, first_at, last_at) VALUES ($1, $2, $3, $4, $5, $6,"
+	" $7, $8, $9, $10, $11, $12, nullif($13, ''), $14, $14) ON CONFLICT (policy_id, (pg_catalog.hashtextextended(key, 0)), (coalesce(partition, '')))"
 	" DO UPDATE SET deadline = excluded.deadline,"
 	" state = excluded.state, class = excluded.class, attempts = excluded.attempts,"
 	" sqlstate = excluded.sqlstate, message = excluded.message, blocked_by = excluded.blocked_by,"
-	" last_at = pg_catalog.clock_timestamp(), next_attempt = excluded.next_attempt, identity = excluded.identity";
+	" last_at = excluded.last_at, next_attempt = excluded.next_attempt, identity = excluded.identity";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID,
-	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
-	Datum		values[13];
-	char		nulls[14] = "             ";
+	TEXTOID, TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
+	Datum		values[14];
+	char		nulls[15] = "              ";
 
 	values[0] = Int32GetDatum(f->policy->id);
 	values[1] = CStringGetTextDatum(f->policy->name);
@@ -446,7 +465,8 @@ write_one(SswFailures *f, const FailedEntry *e)
 	values[11] = e->partition ? CStringGetTextDatum(e->partition) : (Datum) 0;
 	nulls[11] = e->partition ? ' ' : 'n';
 	values[12] = CStringGetTextDatum(e->identity);
-	ssw_spi_exec(sql, 13, types, values, nulls, false, 0);
+	values[13] = TimestampTzGetDatum(e->failed_at);
+	ssw_spi_exec(sql, 14, types, values, nulls, false, 0);
 }
 
 /* The bit of an entry; another one in each pass, so that none stays hidden by others. */

@@ -9,6 +9,9 @@
 #include "policy/policy.h"
 #include "sweep/row_action.h"
 
+/* So many rows must fail, and none succeed, to doubt the policy. */
+#define SSW_DOUBT	10
+
 typedef struct SswFailures SswFailures;
 
 extern const char *ssw_failed_row_text(const SswPolicy *p, const ErrorData *e);

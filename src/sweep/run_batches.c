@@ -181,7 +181,10 @@ others_end(SswWork *w)
 static bool
 others_went(const SswWork *w)
 {
-	return w->pass->went_at != 0 && GetCurrentTimestamp() - w->pass->went_at < LATELY_US;
+	TimestampTz went_at;
+
+	(void) ssw_shmem_read_field(MyDatabaseId, w->policy->id, went_at, &went_at);
+	return went_at >= w->pass->started_at && GetCurrentTimestamp() - went_at < LATELY_US;
 }
 
 /* What the failure of rows together means for what follows. */

@@ -7,9 +7,6 @@
 
 #include "sweep/batch.h"
 
-/* So many rows must fail alike, and none succeed, to doubt the policy. */
-#define SSW_DOUBT	10
-
 extern int	ssw_run_batches_blocks(SswWork *w, int n);
 extern void ssw_run_batches_tried_slow(SswWork *w, TimestampTz start);
 extern void ssw_run_batches_slow(SswWork *w, const ItemPointerData *tids, int n);
