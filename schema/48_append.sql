@@ -51,11 +51,14 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_alter_append';
 CREATE PROCEDURE sweeper.flush(target regclass)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_flush';
 
--- Are the OIDs of a stream those of this database?  pg_upgrade copies service_mark, a dump does not.
+-- Are the OIDs of a stream those of this database (here)?  pg_upgrade copies service_mark, a dump does not.  holder: the role
+-- by its OID; for rows restored into another cluster, by its name.
 CREATE VIEW sweeper._append_stream AS
 SELECT s.*, s.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
        AND (s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)
-            OR EXISTS (SELECT FROM sweeper.service_mark AS m WHERE s.system_identifier = ANY (m.clusters))) AS here
+            OR EXISTS (SELECT FROM sweeper.service_mark AS m WHERE s.system_identifier = ANY (m.clusters))) AS here,
+       CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
+            ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END AS holder
 FROM sweeper.append_stream AS s OFFSET 0; -- not updatable
 -- Streams with rows, and since when they are due.  Restored rows wait for flush(), because the restore may not have ended.
 CREATE VIEW sweeper._append_waiting AS
@@ -69,24 +72,18 @@ SELECT s.relation, s.role, min(s.flush_every) AS flush_every, min(s.flush_rows) 
        min(w.since) AS waiting_since, coalesce(sum(f.failed), 0)::bigint AS failed,
        coalesce(sum(w.rows) FILTER (WHERE NOT w.here), 0)::bigint AS restored,
        min(w.due_at) FILTER (WHERE w.here) AS due_at, min(f.since) AS failed_since, (array_agg(f.error ORDER BY f.last DESC) FILTER (WHERE f.error IS NOT NULL))[1] AS last_error
-FROM sweeper.append_stream AS s
+FROM sweeper._append_stream AS s
 LEFT JOIN sweeper._append_waiting AS w USING (stream)
 LEFT JOIN (SELECT r.stream, count(*) AS failed, min(r.failed_at) AS since, max(r.failed_at) AS last,
                   (array_agg(r.sqlstate || ' ' || r.error ORDER BY r.id DESC))[1] AS error FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
--- the role by its OID; for rows restored into another cluster, by its name
-WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
-                                  ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
-   OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE')
+WHERE pg_catalog.pg_has_role(s.holder, 'USAGE') OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE')
 GROUP BY s.relation, s.role;
 COMMENT ON VIEW sweeper.append_status IS
 'Rows that wait to be written to their tables, and rows that could not be written. restored: rows of a dump, which wait for flush(). A reader sees those of roles that it is a member of; monitor sees all.';
 CREATE VIEW sweeper.append_failed_row WITH (security_barrier = true) AS
 SELECT r.id, s.relation, s.role, r.row_data, r.sqlstate, r.error, r.failed_at
-FROM sweeper.append_failed AS r JOIN sweeper.append_stream AS s USING (stream)
--- the role by its OID; for rows restored into another cluster, by its name
-WHERE pg_catalog.pg_has_role(CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
-                                  ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(s.role))::oid END, 'USAGE')
-   OR pg_catalog.has_function_privilege('sweeper._admin()', 'EXECUTE');
+FROM sweeper.append_failed AS r JOIN sweeper._append_stream AS s USING (stream)
+WHERE pg_catalog.pg_has_role(s.holder, 'USAGE') OR pg_catalog.has_function_privilege('sweeper._admin()', 'EXECUTE');
 COMMENT ON VIEW sweeper.append_failed_row IS
 'Rows that could not be written, and why. They count for max_appended_rows and stay until take_append_failed_rows() removes them. Members of the role that appended them, and level admin, see and remove them. monitor sees numbers and the last error in append_status.';
 CREATE FUNCTION sweeper.take_append_failed_rows(relation text, ids bigint[] DEFAULT NULL) RETURNS SETOF sweeper.append_failed_row
@@ -105,5 +102,5 @@ COMMENT ON FUNCTION sweeper.alter_append IS
 'Sets how soon (flush_every) and how many at a time (flush_rows) appended rows of a table are written. null leaves a value unchanged. For the table''s owner. Errors: 42501 not the owner, 42P01 no such table, 42809 not an ordinary or partitioned table, 42704 no row was ever appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
 'Waits until every row that the caller has appended to the table, and committed, is written or set aside. It also releases rows of a dump that the role of this name had appended to the table of this name. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off, or session_sweeper.databases does not list the database.';
-COMMENT ON VIEW sweeper._append_stream IS 'Streams, and whether their oids are those of this database; after a restore they are not.';
+COMMENT ON VIEW sweeper._append_stream IS 'Streams, whether their oids are those of this database (after a restore they are not), and whose they are.';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

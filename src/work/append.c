@@ -525,34 +525,29 @@ ssw_take_append_failed_rows(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DestReceiver *dest = CreateDestReceiver(DestTuplestore);
-	Oid			types[] = {TEXTOID, INT8ARRAYOID};
-	Datum		values[2];
+	Oid			types[] = {TEXTOID, INT8ARRAYOID, OIDOID};
+	Datum		values[3];
 	SswCaller	c;
 
 	ssw_argument_not_null(fcinfo, 0, "relation");
 	ssw_argument_bound(fcinfo, 0, "relation", SSW_MAX_TEXT);
 	ssw_argument_bound(fcinfo, 1, "ids", SSW_MAX_PAYLOAD);
-	(void) ssw_caller_identify("sweeper.take_append_failed_rows()");
 	InitMaterializedSRF(fcinfo, 0);
 	SetTuplestoreDestReceiverParams(dest, result->setResult, fcinfo->flinfo->fn_mcxt, false, NULL, NULL);
+	c = ssw_caller_begin("sweeper.take_append_failed_rows()");
 	values[0] = PG_GETARG_DATUM(0);
 	values[1] = PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1);
-
-	/* the view knows which of them the caller may see */
-	ssw_spi_begin();
-	ssw_spi_exec("SELECT coalesce(array_agg(id), '{}') FROM sweeper.append_failed_row WHERE relation = $1 AND ($2 IS NULL OR id = ANY ($2))",
-				 2, types, values, values[1] ? NULL : " n", true, 0);
-	values[1] = SPI_datumTransfer(ssw_spi_column(0, 1), false, -1);
-	ssw_spi_end();
-
-	c = ssw_caller_begin("sweeper.take_append_failed_rows()");
+	values[2] = ObjectIdGetDatum(c.userid);
 	if (ssw_spi_exec("SELECT FROM sweeper.append_stream WHERE relation = $1", 1, types, values, NULL, true, 1) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("no row has been appended to a table named \"%s\"", text_to_cstring(DatumGetTextPP(values[0]))),
 				 errhint("Give the name that the view shows: SELECT DISTINCT relation FROM sweeper.append_failed_row;")));
-	ssw_plan_execute("DELETE FROM sweeper.append_failed AS f USING sweeper.append_stream AS s WHERE s.stream = f.stream AND s.relation = $1 AND f.id = ANY ($2)"
-					 " RETURNING f.id, s.relation, s.role, f.row_data, f.sqlstate, f.error, f.failed_at", 2, types, values, dest, false);
+	/* those that the caller sees in the view */
+	ssw_plan_execute("DELETE FROM sweeper.append_failed AS f USING sweeper._append_stream AS s"
+					 " WHERE s.stream = f.stream AND s.relation = $1 AND ($2 IS NULL OR f.id = ANY ($2))"
+					 " AND (pg_catalog.pg_has_role($3, s.holder, 'USAGE') OR pg_catalog.has_function_privilege($3, 'sweeper._admin()', 'EXECUTE'))"
+					 " RETURNING f.id, s.relation, s.role, f.row_data, f.sqlstate, f.error, f.failed_at", 3, types, values, dest, false);
 	ssw_caller_end(&c);
 	return (Datum) 0;
 }
