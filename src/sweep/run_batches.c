@@ -31,8 +31,9 @@
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
-/* Witnesses from the latest deadlines, and from so many pages at random. */
+/* Witnesses from the latest deadlines, and from so many pages at random: more after each failed pass. */
 #define WITNESSES		10
+#define MAX_WITNESSES	100
 #define WITNESS_PAGES	200
 
 /* So long the success of one row shows that another row's failure is its own. */
@@ -116,9 +117,9 @@ skip_locked(SswWork *w)
 	w->pass->skip_locked = true;
 }
 
-/* Dead rows other than known failures: the latest, or some from pages at random. */
+/* At most so many dead rows other than known failures: the latest, or some from pages at random. */
 static int
-find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
+find_witnesses(SswWork *w, int pages, ItemPointerData *tids, int most)
 {
 	SswIdentity save;
 	Oid			types[SSW_ROW_PARAMS];
@@ -129,7 +130,7 @@ find_witnesses(SswWork *w, int pages, ItemPointerData *tids)
 	ssw_action_row_params(&w->target, (Datum) 0, types, values);
 	ssw_plan_execute(ssw_sweep_sql_witnesses(w->policy, w->target.leaf, w->target.phase, pages),
 					 SSW_ROW_PARAMS, types, values, NULL, false);
-	for (uint64 i = 0; i < SPI_processed && n < WITNESSES; i++)
+	for (uint64 i = 0; i < SPI_processed && n < most; i++)
 	{
 		SswRow		row = ssw_action_read_row(SPI_tuptable, i);
 		bool		slow;
@@ -152,7 +153,8 @@ others_end(SswWork *w)
 	ErrorData  *error = w->error;
 	int64		slow_us = w->slow_us;
 	uint64		before = w->succeeded;
-	ItemPointerData tids[WITNESSES];
+	int			most = Min(WITNESSES * (w->policy->failures + 1), MAX_WITNESSES);
+	ItemPointerData tids[MAX_WITNESSES];
 
 	if (ssw_sweep_sql_asks(w->policy, w->target.phase))
 		return false;
@@ -160,7 +162,7 @@ others_end(SswWork *w)
 	PG_TRY();
 	{
 		for (int pages = 0; pages <= WITNESS_PAGES; pages += WITNESS_PAGES)
-			for (int n = find_witnesses(w, pages, tids); n > 0 && w->succeeded == before && !ssw_batch_must_stop(w); n--)
+			for (int n = find_witnesses(w, pages, tids, most); n > 0 && w->succeeded == before && !ssw_batch_must_stop(w); n--)
 				(void) run_together(w, &tids[n - 1], 1);
 	}
 	PG_CATCH();
