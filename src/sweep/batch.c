@@ -70,7 +70,8 @@ ssw_batch_end_pass(SswPass *pass, SswPassEnd end, int sqlerrcode, const char *me
 
 /*
  * Somebody changes the policy or the extension, and may take as long as a user
- * thinks: the pass ends, so that it is not tried again at once.  Always false.
+ * thinks, or transactions are read-only by default now: the pass ends, so that it is
+ * not tried again at once.  Always false.
  */
 static bool
 stop_pass(SswWork *w)
@@ -252,9 +253,9 @@ has_shape(SswWork *w)
 }
 
 /*
- * Start the transaction of a batch and take its locks.  False when the
- * extension or the policy's present version is gone; the transaction is open
- * in either case.
+ * Start the transaction of a batch and take its locks.  False when it cannot write, or
+ * the extension or the policy's present version is gone; the transaction is open in either
+ * case.
  */
 bool
 ssw_batch_begin(SswWork *w)
@@ -268,7 +269,7 @@ ssw_batch_begin(SswWork *w)
 	pgstat_report_activity(STATE_RUNNING, w->policy->name);
 	ssw_batch_arm(w);
 	extoid = get_extension_oid(SSW_EXTENSION, true);
-	if (!OidIsValid(extoid))
+	if (XactReadOnly || !OidIsValid(extoid))
 		return stop_pass(w);
 	(void) ssw_lock_extension(true);
 	if (get_extension_oid(SSW_EXTENSION, true) != extoid || ssw_identity_other_version())

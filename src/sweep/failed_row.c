@@ -536,7 +536,7 @@ note_locked(const SswFailures *f)
 /*
  * Write the pending failures, in the caller's transaction.  With purge, the
  * pass has seen every dead row, and entries that no longer apply are removed; bits
- * are of what all workers met.
+ * are of what all workers met.  In one that cannot write: they are forgotten.
  */
 void
 ssw_failed_row_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits)
@@ -544,6 +544,8 @@ ssw_failed_row_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits
 	SswIdentity save;
 	ListCell   *lc;
 
+	if (XactReadOnly)
+		return;
 	ssw_spi_begin_as_extension(&save);
 	foreach(lc, f->pending)
 		if (!((FailedEntry *) lfirst(lc))->same)

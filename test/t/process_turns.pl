@@ -100,10 +100,15 @@ wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy =
 $node->safe_psql('third', 'ALTER SYSTEM SET default_transaction_read_only = on');
 $node->reload;
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM sweeper.stat_progress WHERE policy = 'dozy' AND workers > 0)", 'its workers leave', 'third');
+# processes hear of it one after the other: none is blamed for what it cannot write
+for (1 .. 25) {
+    $node->safe_psql('third', "ALTER SYSTEM $_"), $node->reload
+        for 'RESET default_transaction_read_only', 'SET default_transaction_read_only = on';
+}
 $node->safe_psql('third', 'ALTER SYSTEM RESET default_transaction_read_only');
 $node->reload;
 wait_for($node, "SELECT status = 'done' FROM sweeper.pass WHERE policy = 'dozy' ORDER BY pass LIMIT 1", 'it is written down', 'third');
-unlike(slurp_file($node->logfile), qr/cannot execute UPDATE in a read-only transaction/, 'when it can be');
+unlike(slurp_file($node->logfile), qr/in a read-only transaction/, 'when it can be');
 $node->safe_psql('third', "SELECT sweeper.unregister('dozy')");
 
 # a crash: the row of the pass that ran is closed by its events
