@@ -550,7 +550,7 @@ ssw_fuse_answers(SswWork *w, int dead, int alive)
 		return true;
 	ssw_batch_end_pass(w->pass, SSW_END_FUSE, 0, ssw_fuse_describe(&said));
 	ssw_spi_start_transaction();
-	if (ssw_lock_policy_batch_conditional(w->policy->id))
+	if (!XactReadOnly && ssw_lock_policy_batch_conditional(w->policy->id))
 		(void) ssw_fuse_write(w, &said);
 	ssw_spi_commit();
 	return true;
