@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export PG_CONFIG
 export CHAOS_SEED=${SEED:-$((RANDOM * 32768 + RANDOM))} CHAOS_STEPS=${STEPS:-10000} CHAOS_ROUNDS=${ROUNDS:-10}
-export SUITE_TIMEOUT=${SUITE_TIMEOUT:-86400} PROVE_TESTS=test/t/load_chaos.pl
+export SUITE_TIMEOUT=${SUITE_TIMEOUT:-86400} PROVE_TESTS="${PROVE_TESTS:-test/t/load_chaos.pl test/t/load_outage.pl}"
 # CITUS=1: shards of a Citus cluster instead, with ROWS rows, for SECONDS
 if [ -n "${CITUS:-}" ]; then
     export CHAOS_ROWS=${ROWS:-60000} CHAOS_SECONDS=${SECONDS_OF_LOAD:-120} PROVE_TESTS=test/chaos/cluster.pl
@@ -48,6 +48,6 @@ if "$dir/tree/test/run-suites.sh" tap >"$dir/log" 2>&1; then
     echo "chaos: the build without it ($BREAK) was not found out" >&2
     exit 1
 fi
-sed -n '/^# \(chaos\|shards\):/,/^test\/t\/040/p' "$dir/log" | head -n "${LINES_OF_LOG:-60}"
+sed -n '/^# \(chaos\|outages\|shards\):/,$p' "$dir/log" | head -n "${LINES_OF_LOG:-60}"
 grep -q 'Failed test' "$dir/log" || { cat "$dir/log"; exit 1; }
 echo "chaos: the build without it ($BREAK) was found out"
