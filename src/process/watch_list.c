@@ -273,7 +273,7 @@ is_brake_over(const SswWatch *w, TimestampTz now)
  * known.  Policies are looked at as if they had just been found idle.
  */
 static void
-look_again(void)
+look_again(TimestampTz now)
 {
 	ListCell   *lc;
 
@@ -286,7 +286,7 @@ look_again(void)
 			continue;
 		w->idle = 0;
 		w->unprobed = true;
-		w->next_look = Min(w->next_look, w->last_look + w->policy->check_every_us);
+		w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
 	}
 }
 
@@ -312,7 +312,7 @@ ssw_watch_list_update(const SswTurn *t, TimestampTz now)
 	for (int tries = 0; reload_wanted && tries < 4; tries++)
 		reload(t, now);
 	if (rows_written)
-		look_again();
+		look_again(now);
 }
 
 /* The clock was set: nothing waits for a time of the old one. */

@@ -190,7 +190,7 @@ ssw_written_wake(List *watches, TimestampTz now)
 		if (all == seen || ssw_written_count(w->policy->relid) == w->probed_written)
 			continue;
 		w->idle = 0;
-		w->next_look = Min(w->next_look, w->last_look + w->policy->check_every_us);
+		w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
 	}
 	seen = all;
 	look_at = idle ? now + LOOK_US : 0;
