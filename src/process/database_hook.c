@@ -6,7 +6,7 @@
  * of a database, and CREATE ... TEMPLATE, need a database without connections.  If the
  * caller has the right to that, the hook closes the database to us (a count in
  * SswShared->databases, under SswShared->lock) and waits until our processes have left
- * it.  It opens the database again when the command has failed or its transaction has
+ * it.  So it does for ALLOW_CONNECTIONS, and the launcher looks at it again.  It opens the database again when the command has failed or its transaction has
  * ended: until then its row is locked, and processes that connect would wait.
  *
  * The hook also sees DROP and ALTER EXTENSION, which wait for the batches in flight, and
@@ -100,10 +100,20 @@ may_create_databases(void)
 	return may;
 }
 
+/* Does it move the database, or say whether it takes connections? */
 static bool
-moves_tablespace(AlterDatabaseStmt *stmt)
+concerns_us(AlterDatabaseStmt *stmt)
 {
-	return list_length(stmt->options) == 1 && strcmp(((DefElem *) linitial(stmt->options))->defname, "tablespace") == 0;
+	ListCell   *lc;
+
+	foreach(lc, stmt->options)
+	{
+		const char *name = ((DefElem *) lfirst(lc))->defname;
+
+		if (strcmp(name, "tablespace") == 0 || strcmp(name, "allow_connections") == 0)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -125,7 +135,7 @@ wanted_database(Node *stmt)
 				dboid = get_database_oid(((RenameStmt *) stmt)->subname, true);
 			break;
 		case T_AlterDatabaseStmt:
-			if (moves_tablespace((AlterDatabaseStmt *) stmt))
+			if (concerns_us((AlterDatabaseStmt *) stmt))
 				dboid = get_database_oid(((AlterDatabaseStmt *) stmt)->dbname, true);
 			break;
 		case T_CreatedbStmt:

@@ -50,6 +50,12 @@ wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'then i
 $node->safe_psql('db2', "INSERT INTO login SELECT i, now() FROM generate_series(1000, 60000) AS i");
 $node->safe_psql('postgres', 'ALTER DATABASE db2 RENAME TO renamed');
 wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'a renamed database is swept', 'renamed');
+# one that takes no connections is left, and served again when it does
+$node->safe_psql('db3', "SELECT sweeper.alter_policy('login', batch_size => 1, backlog_rate => 0); INSERT INTO login SELECT i, now() FROM generate_series(1000, 9000) AS i");
+wait_for($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'db3' AND backend_type = 'session_sweeper worker')", 'it is swept');
+is($node->safe_psql('postgres', "ALTER DATABASE db3 ALLOW_CONNECTIONS false; SELECT count(*) FROM pg_stat_activity WHERE datname = 'db3' AND backend_type LIKE 'session_sweeper %'"), 0, 'a closed database is left');
+$node->safe_psql('postgres', 'ALTER DATABASE db3 ALLOW_CONNECTIONS true');
+wait_for($node, "SELECT NOT EXISTS (SELECT FROM login WHERE d < now())", 'and swept when it is open', 'db3');
 # none that comes to nothing leaves the database closed to us, however it ends
 my ($ret, $out, $err) = $node->psql('postgres', 'CREATE DATABASE renamed TEMPLATE db4');
 like($err, qr/database "renamed" already exists/, 'an error in the command');
