@@ -28,20 +28,28 @@ CALL sweeper.flush('hit');
 SELECT count(*), count(DISTINCT id) AS ids, bool_and(n IS NOT DISTINCT FROM nullif(page, '700')::int) FROM hit WHERE page ~ '^\d';
 SELECT relation, row_data, sqlstate, error FROM sweeper.append_failed_row ORDER BY id;
 SELECT relation, role = current_user AS mine, waiting, failed FROM sweeper.append_status;
--- so is one that conflicts with others for ever
+-- so are one that conflicts with others for ever, and one that cancels its worker each time
 CREATE TABLE quarrel (n int);
 CREATE FUNCTION quarrel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    IF NEW.n = 3 THEN RAISE serialization_failure; END IF;
+    IF NEW.n = 3 THEN RAISE serialization_failure; ELSIF NEW.n = 4 THEN RAISE query_canceled; END IF;
+    IF NEW.n = 6 THEN PERFORM pg_cancel_backend(pg_backend_pid()), pg_sleep(1); END IF;
     RETURN NEW; END $$;
 CREATE TRIGGER quarrel BEFORE INSERT ON quarrel FOR EACH ROW EXECUTE FUNCTION quarrel();
-SELECT count(sweeper.append('quarrel', jsonb_build_object('n', i))) FROM generate_series(1, 5) AS i;
+SELECT count(sweeper.append('quarrel', jsonb_build_object('n', i))) FROM generate_series(1, 7) AS i;
 CALL sweeper.flush('quarrel');
 SELECT array_agg(n) FROM quarrel;
-SELECT row_data, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.quarrel';
+SELECT row_data, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.quarrel' ORDER BY id;
 DROP TABLE quarrel;
 DROP FUNCTION quarrel;
-DELETE FROM sweeper.append_failed WHERE sqlstate = '40001';
+DELETE FROM sweeper.append_failed WHERE sqlstate IN ('40001', '57014');
 DELETE FROM sweeper.append_stream WHERE relation = 'public.quarrel';
+-- rows that are large together are written in several transactions
+CREATE TABLE large (x text);
+SELECT count(sweeper.append('large', jsonb_build_object('x', repeat('x', 1000000)))) FROM generate_series(1, 200) AS i;
+CALL sweeper.flush('large');
+SELECT sum(n), max(n) <= 67 AS few FROM (SELECT count(*) AS n FROM large GROUP BY xmin::text) AS r;
+DROP TABLE large;
+DELETE FROM sweeper.append_stream WHERE relation = 'public.large';
 -- what is missing gets its default, also where the type refuses nulls
 CREATE DOMAIN regress_name AS text NOT NULL;
 CREATE TABLE badge (n numeric(5,1), name regress_name DEFAULT 'nobody', "Order" varchar(3)[]);

@@ -19,6 +19,9 @@
 /* Rows of one batch at most: an event id has 20 bits for the position. */
 #define SSW_MAX_BATCH		(1 << 20)
 
+/* Bytes that a worker keeps of the rows of one batch at most; more go in several. */
+#define SSW_BATCH_BYTES		(64 * 1024 * 1024)
+
 typedef enum SswAction
 {
 	SSW_ACTION_DELETE,

@@ -36,9 +36,6 @@
 
 #define NOTIFY_MAX			7900	/* bytes; the server's limit is 8000 */
 
-/* What is kept of the rows of a batch; beyond, it is tried again by halves. */
-#define BATCH_BYTES			(64 * 1024 * 1024)
-
 /* Columns of sweeper.cleanup_event, in the order of schema/10_tables.sql. */
 enum
 {
@@ -107,7 +104,7 @@ receive(TupleTableSlot *slot, DestReceiver *self)
 	r->group = HAS(SSW_R_GROUP) ? DatumGetTextPCopy(COL(SSW_R_GROUP)) : NULL;
 	r->meta = HAS(SSW_R_META) ? PG_DETOAST_DATUM_COPY(COL(SSW_R_META)) : NULL;
 	sink->bytes += (r->key ? VARSIZE_ANY(r->key) : 0) + (r->group ? VARSIZE_ANY(r->group) : 0) + (r->meta ? VARSIZE(r->meta) : 0);
-	if (sink->pass_id != 0 && sink->bytes > BATCH_BYTES && sink->nrows > 1)
+	if (sink->pass_id != 0 && sink->bytes > SSW_BATCH_BYTES && sink->nrows > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("keys, groups and captured values of %d rows take too much memory", sink->nrows),

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -165,6 +166,7 @@ read_rows(Stream *streams, int nstreams, int most)
 		s->rows++;
 		place.id = id;
 		place.tid = slot->tts_tid;
+		place.bytes = toast_raw_datum_size(slot_getattr(slot, ROW_DATA, &isnull));
 		add_place(s->target, &place, most);
 	}
 	table_endscan(scan);
@@ -236,6 +238,7 @@ ssw_append_queue_take(const SswAppendTarget *t, const SswAppendPlace *places, in
 		Stream	   *s;
 		bool		isnull;
 
+		CHECK_FOR_INTERRUPTS();
 		if (!table_tuple_fetch_row_version(rel, &tid, GetActiveSnapshot(), slot) ||
 			DatumGetInt64(slot_getattr(slot, ROW_ID, &isnull)) != places[i].id)
 			continue;

@@ -9,11 +9,12 @@
 #include "storage/itemptr.h"
 #include "utils/jsonb.h"
 
-/* Where a row is; its number distinguishes it from a later one in that place. */
+/* Where a row is, and how large; its number distinguishes it from a later one in that place. */
 typedef struct SswAppendPlace
 {
 	int64		id;
 	ItemPointerData tid;
+	int			bytes;
 } SswAppendPlace;
 
 /* A table of the owner, and the rows that wait for it, in the order of their numbers. */

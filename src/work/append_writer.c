@@ -347,9 +347,16 @@ set_aside(const SswAppendTarget *t, const SswAppendPlace *places, int n, int sql
 	(void) execute_apart(sql, 5, types, values, run);
 }
 
+/* A conflict with others, or a cancel: what a few tries do not get past is the row's own. */
+static bool
+may_pass(const ErrorData *e)
+{
+	return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK || e->sqlerrcode == ERRCODE_QUERY_CANCELED;
+}
+
 /* Is the error the row's, which another try would bring again? */
 static bool
-is_of_row(const ErrorData *e, const Run *run)
+is_of_row(const ErrorData *e)
 {
 	switch (ssw_error_classify(e->sqlerrcode))
 	{
@@ -357,8 +364,7 @@ is_of_row(const ErrorData *e, const Run *run)
 		case SSW_FAIL_POLICY:
 			return ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES && e->sqlerrcode != ERRCODE_READ_ONLY_SQL_TRANSACTION;
 		default:
-			return ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK ||
-				(e->sqlerrcode == ERRCODE_QUERY_CANCELED && run->too_slow);
+			return may_pass(e);
 	}
 }
 
@@ -413,8 +419,7 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 	SswFailureClass failure;
 	bool		next_may_work;
 
-	/* a conflict with others may pass */
-	for (int tries = 1; e && n == 1 && ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK && tries < MOVE_TRIES; tries++)
+	for (int tries = 1; e && n == 1 && may_pass(e) && !run->too_slow && !run->must_stop() && tries < MOVE_TRIES; tries++)
 		e = move(t, places, n, run);
 	if (e == NULL)
 		return true;
@@ -427,14 +432,14 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 		leave(t, e, false, run);
 		return false;
 	}
-	if (n > 1 && (is_of_row(e, run) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
+	if (n > 1 && (is_of_row(e) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
 		return move_in_halves(t, places, n / 2, run) && move_in_halves(t, places + n / 2, n - n / 2, run);
 	if (n == 1 && refers_to_waiting(t, places, e, run))
 	{
 		run->left = true;
 		return ++run->waits <= MAX_WAITS;
 	}
-	if (is_of_row(e, run))
+	if (is_of_row(e))
 	{
 		set_aside(t, places, n, e->sqlerrcode, e->message, run);
 		return true;
@@ -471,6 +476,18 @@ read_targets(Oid owner, MemoryContext cxt)
 	return result;
 }
 
+/* How many of the next rows a transaction takes: not more than its memory holds. */
+static int
+count_batch(const SswAppendTarget *t, int from, int most)
+{
+	int64		bytes = 0;
+	int			n = 0;
+
+	while (n < most && from + n < t->n && (n == 0 || bytes + t->places[from + n].bytes <= SSW_BATCH_BYTES))
+		bytes += t->places[from + n++].bytes;
+	return n;
+}
+
 /* Write the rows of one table, for about so long; true: there may be more at once. */
 static bool
 move_target(const SswAppendTarget *t, int64 us, Run *run)
@@ -488,7 +505,7 @@ move_target(const SswAppendTarget *t, int64 us, Run *run)
 	while (from < t->n && !run->must_stop() && GetCurrentTimestamp() < until)
 	{
 		TimestampTz began = GetCurrentTimestamp();
-		int			rows = singly ? 1 : Min(batch, t->n - from);
+		int			rows = count_batch(t, from, singly ? 1 : batch);
 		double		most;
 
 		MemoryContextReset(run->cxt);
