@@ -124,7 +124,7 @@ UNION ALL
 SELECT CASE WHEN p.broken THEN 'critical' ELSE 'warning' END, p.policy, CASE WHEN p.broken THEN 'broken' ELSE 'failing' END,
        p.failing_since, concat_ws(' ', p.last_sqlstate, p.last_error),
        coalesce(sweeper._repair_hint(p.policy_id), sweeper._again(p.policy, p.last_sqlstate))
-FROM sweeper.policy AS p WHERE p.failures > 0
+FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id) WHERE p.failures > 0 AND s.misfit IS NULL AND s.state <> 'held'
 UNION ALL
 SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s.state END, s.found_since, coalesce(s.misfit, s.reason),
        CASE WHEN s.state = 'read-only' THEN
@@ -140,7 +140,8 @@ SELECT 'critical', p.policy, CASE WHEN s.misfit IS NOT NULL THEN 'broken' ELSE s
             WHEN s.misfit IS NOT NULL OR s.state = 'broken' THEN coalesce(sweeper._repair_hint(p.policy_id), sweeper._misfit(p.policy))
             ELSE coalesce(sweeper._repair_hint(p.policy_id), format('SELECT sweeper.resume(%L);', p.policy)) END
 FROM sweeper.policy AS p JOIN sweeper._state() AS s USING (policy_id)
-WHERE p.failures = 0 AND p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('broken', 'held', 'read-only'))
+-- what eight failures have broken has its row above
+WHERE p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('held', 'read-only') OR (s.state = 'broken' AND p.failures = 0))
 UNION ALL
 SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is not swept.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
        -- its triggers would run as the other
@@ -179,7 +180,7 @@ SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format
 FROM sweeper.policy AS p JOIN sweeper.failed_row AS f USING (policy_id)
 WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.max_lag GROUP BY p.policy
 UNION ALL
-SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, p.registered_at),
+SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, greatest(c.service_start, p.registered_at)),
        'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
 FROM sweeper.policy AS p JOIN sweeper._state() AS t USING (policy_id) CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.check_every > interval '0' AND t.state IN ('waiting', 'grace')

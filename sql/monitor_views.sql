@@ -51,6 +51,12 @@ SELECT sweeper.resume('v');
 UPDATE sweeper.policy SET failures = 9, broken = true, failing_since = now(), last_error = 'it does not work', last_sqlstate = '42501' WHERE policy = 'v';
 SELECT state, brakes, reason, last_error, next_step FROM sweeper.policy_status WHERE policy = 'v';
 SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'v';
+-- what keeps it from another try is told instead
+CREATE ROLE regress_view_heir;
+ALTER TABLE v OWNER TO regress_view_heir;
+SELECT severity, problem, detail, next_step FROM sweeper.problem WHERE policy = 'v';
+ALTER TABLE v OWNER TO CURRENT_USER;
+DROP ROLE regress_view_heir;
 SELECT sweeper.resume('v');
 -- a failed row
 INSERT INTO sweeper.failed_row (policy_id, policy, key, state, class, message, first_at, last_at)
