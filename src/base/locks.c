@@ -29,6 +29,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -37,7 +38,6 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
-#include "tcop/utility.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -142,7 +142,8 @@ ssw_lock_policy(int policy_id, LOCKMODE mode, int patience_ms)
 {
 	LOCKTAG		tag;
 
-	PreventCommandDuringRecovery("a change of a policy");
+	if (RecoveryInProgress())
+		ssw_spi_refuse_read_only("a change of a policy");
 	set_tag(&tag, policy_id);
 	return acquire_within(&tag, mode, patience_ms);
 }

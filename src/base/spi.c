@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "parser/parsetree.h"
@@ -32,6 +33,22 @@ ssw_spi_refuse_parallel(void)
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot run statements of session_sweeper during a parallel operation"),
 				 errhint("Mark the function that calls it PARALLEL UNSAFE.")));
+}
+
+/* ereport where nothing can be written; the server would, but without a hint. */
+void
+ssw_spi_refuse_read_only(const char *function)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s on a standby", function),
+				 errhint("Call it on the primary.")));
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s in a read-only transaction", function),
+				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
 }
 
 void

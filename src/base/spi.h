@@ -11,6 +11,7 @@
 #include "base/identity.h"
 
 extern void ssw_spi_refuse_parallel(void);
+extern void ssw_spi_refuse_read_only(const char *function);
 extern void ssw_spi_begin(void);
 extern void ssw_spi_begin_nonatomic(void);
 extern void ssw_spi_begin_as_extension(SswIdentity *save);

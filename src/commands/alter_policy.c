@@ -11,7 +11,6 @@
 
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -23,6 +22,7 @@
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/process_slot.h"
+#include "base/spi.h"
 #include "commands/alter_policy.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
@@ -236,7 +236,7 @@ ssw_alter_policy(PG_FUNCTION_ARGS)
 	char	   *new_name = PG_ARGISNULL(2 + SSW_NARGS) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2 + SSW_NARGS));
 	int			level = ssw_identity_pin("quote_all_identifiers", "off");
 
-	PreventCommandIfReadOnly("alter_policy()");
+	ssw_spi_refuse_read_only("sweeper.alter_policy()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	old = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	a->alter = true;
@@ -308,7 +308,7 @@ ssw_alter_as_registered(FunctionCallInfo fcinfo, const SswPolicy *given, SswPoli
 	changes = mark_changes(&a, given, p, old);
 	if (changes && !a.dry_run)
 	{
-		PreventCommandIfReadOnly("register()");
+		ssw_spi_refuse_read_only("sweeper.register()");
 		old = ssw_rights_change(cstring_to_text(p->name), SSW_RIGHT_OWNER);
 		check_may_alter(old, rel);
 		if (mark_changes(&a, given, p, old))
@@ -329,7 +329,7 @@ ssw_unregister(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p;
 
-	PreventCommandIfReadOnly("unregister()");
+	ssw_spi_refuse_read_only("sweeper.unregister()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	ssw_process_cancel_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER)->id);
 	p = ssw_rights_change(PG_GETARG_TEXT_PP(0), SSW_RIGHT_OWNER);

@@ -16,8 +16,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
-#include "miscadmin.h"
-#include "tcop/utility.h"
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -127,7 +125,7 @@ lock_policy(FunctionCallInfo fcinfo, SswRight right)
 {
 	SswPolicy  *p;
 
-	PreventCommandIfReadOnly("sweeper.expire()");
+	ssw_spi_refuse_read_only("sweeper.expire()");
 	(void) ssw_lock_extension(true);
 	p = ssw_rights_locked(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), right, RowShareLock);
 	if (strncmp(p->name, SSW_SCHEMA ".", strlen(SSW_SCHEMA ".")) == 0 && p->audit == SSW_AUDIT_NONE)

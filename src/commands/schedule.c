@@ -95,7 +95,7 @@ ssw_schedule(PG_FUNCTION_ARGS)
 	char	   *args[3];
 	SswPolicy  *p;
 
-	PreventCommandIfReadOnly("schedule()");
+	ssw_spi_refuse_read_only("sweeper.schedule()");
 	p = ssw_rights_policy(PG_ARGISNULL(0) ? NULL : PG_GETARG_TEXT_PP(0), SSW_RIGHT_ADMIN);
 	ssw_argument_not_null(fcinfo, 1, "schedule");
 	args[0] = job_name(p->name);
@@ -118,7 +118,7 @@ ssw_unschedule(PG_FUNCTION_ARGS)
 {
 	char	   *name;
 
-	PreventCommandIfReadOnly("unschedule()");
+	ssw_spi_refuse_read_only("sweeper.unschedule()");
 	ssw_argument_not_null(fcinfo, 0, "policy");
 	name = job_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	require_cron(psprintf("SELECT cron.unschedule(%s);", quote_literal_cstr(name)));

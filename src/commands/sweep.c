@@ -58,9 +58,7 @@ check_can_sweep(const SswPolicy *p)
 
 	ssw_shmem_require();
 	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot sweep on a standby"), errhint("Call it on the primary.")));
+		ssw_spi_refuse_read_only("sweeper.sweep()");
 	ssw_guc_require_service("sweep");
 	if (is_uncommitted(p))
 		ereport(ERROR,

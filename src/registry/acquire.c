@@ -393,7 +393,7 @@ ssw_acquire(PG_FUNCTION_ARGS)
 	Acquire		a = read_arguments(fcinfo);
 
 	ssw_shmem_require();
-	ssw_session_check_writable("sweeper.acquire()");
+	ssw_spi_refuse_read_only("sweeper.acquire()");
 	ssw_rights_check_pool(a.pool);
 	InitMaterializedSRF(fcinfo, 0);
 	ssw_session_lock_pool(a.pool, ShareUpdateExclusiveLock);

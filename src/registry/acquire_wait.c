@@ -93,7 +93,7 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 1, "owner");
 	ssw_argument_not_null(fcinfo, 2, "wait");
 	ssw_wait_check_context(fcinfo, "acquire_wait", "sweeper.acquire() does not wait");
-	ssw_session_check_writable("sweeper.acquire_wait()");
+	ssw_spi_refuse_read_only("sweeper.acquire_wait()");
 	timeout_us = ssw_argument_interval("wait", PG_GETARG_INTERVAL_P(2), 0);
 	pool = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ssw_rights_check_pool(pool);

@@ -267,7 +267,7 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	check_name(s.pool);
 	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
 	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
-	ssw_session_check_writable("sweeper.create_pool()");
+	ssw_spi_refuse_read_only("sweeper.create_pool()");
 	if (or_alter && write_settings(&s, same, TEXTOID, CStringGetTextDatum("")) > 0)
 		PG_RETURN_VOID();
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
@@ -348,7 +348,7 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	check_reset(&s, fcinfo, A_N);
 	check_unlimited(&s, A_SEATS);
 	check_unlimited(&s, A_MAX_PER_OWNER);
-	ssw_session_check_writable("sweeper.alter_pool()");
+	ssw_spi_refuse_read_only("sweeper.alter_pool()");
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
 	before = row_json(s.pool);
 	if (before == NULL)
@@ -421,7 +421,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	value = PG_GETARG_DATUM(0);
 	pool = TextDatumGetCString(value);
 	check_not_built_in(pool);
-	ssw_session_check_writable("sweeper.drop_pool()");
+	ssw_spi_refuse_read_only("sweeper.drop_pool()");
 	ssw_session_lock_pool(pool, ExclusiveLock);
 	before = row_json(pool);
 	if (before == NULL)

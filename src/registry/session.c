@@ -61,22 +61,6 @@ static MemoryContext kept_cxt = NULL;
 static uint64 kept_generation;
 static bool kept_stale = false;
 
-/* Refuse where nothing can be written; the server would, but without a hint. */
-void
-ssw_session_check_writable(const char *function)
-{
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s on a standby", function),
-				 errhint("Call it on the primary.")));
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s in a read-only transaction", function),
-				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
-}
-
 /* The owner in an argument that is not null; callers know it by that name. */
 char	   *
 ssw_session_owner(FunctionCallInfo fcinfo, int arg, const char *name)
@@ -346,7 +330,7 @@ ssw_release(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "session");
 	ssw_shmem_require();
-	ssw_session_check_writable("sweeper.release()");
+	ssw_spi_refuse_read_only("sweeper.release()");
 	value = PG_GETARG_DATUM(0);
 	if (ssw_session_end(&e, "t.session " SSW_OP("=") " $1", 1, &type, &value) > 0)
 		PG_RETURN_BOOL(true);
@@ -430,7 +414,7 @@ ssw_claim_session(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 1, "owner");
 	owner = ssw_session_owner(fcinfo, 1, "owner");
 	ssw_shmem_require();
-	ssw_session_check_writable("sweeper.claim_session()");
+	ssw_spi_refuse_read_only("sweeper.claim_session()");
 	ssw_identity_become_extension(&save);
 	limit_wait(session_policy());
 	ssw_spi_begin();

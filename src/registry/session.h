@@ -30,7 +30,6 @@ enum
 	SSW_S_EXPIRES_AT, SSW_S_ENDS_AT, SSW_S_RELEASED_AT, SSW_S_ENDED_AT, SSW_S_FENCE, SSW_S_METADATA, SSW_S_SEATS_USED, SSW_SESSION_COLUMNS
 };
 
-extern void ssw_session_check_writable(const char *function);
 extern void ssw_session_lock_pool(const char *pool, LOCKMODE mode);
 extern int64 ssw_session_end(const SswEnd *e, const char *matches, int nargs, Oid *types, Datum *values);
 extern int64 ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked);

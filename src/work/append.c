@@ -408,7 +408,7 @@ ssw_append(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 1, "row_data");
 	ssw_argument_bound(fcinfo, 1, "row_data", SSW_MAX_PAYLOAD);
 	ssw_shmem_require();
-	ssw_session_check_writable("sweeper.append()");
+	ssw_spi_refuse_read_only("sweeper.append()");
 	row = PG_GETARG_JSONB_P(1);
 	PG_RETURN_INT64(accept_rows(PG_GETARG_OID(0), &row, 1));
 }
@@ -425,7 +425,7 @@ ssw_append_many(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, 0, "target");
 	ssw_argument_not_null(fcinfo, 1, "rows");
 	ssw_shmem_require();
-	ssw_session_check_writable("sweeper.append_many()");
+	ssw_spi_refuse_read_only("sweeper.append_many()");
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
 	if (n == 0)
 		ereport(ERROR,

@@ -34,7 +34,7 @@ ssw_caller_identify(const char *function)
 	SswCaller	c = {.userid = GetUserId()};
 
 	ssw_shmem_require();
-	ssw_session_check_writable(function);
+	ssw_spi_refuse_read_only(function);
 	c.name = GetUserNameFromId(c.userid, false);
 	return c;
 }

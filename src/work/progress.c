@@ -195,7 +195,7 @@ ssw_task_progress(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("task must not be null"),
 				 errdetail("Only a command of sweeper.submit_sql() may omit it.")));
-	ssw_session_check_writable("sweeper.task_progress()");
+	ssw_spi_refuse_read_only("sweeper.task_progress()");
 	task = PG_ARGISNULL(0) ? UUIDPGetDatum(own) : PG_GETARG_DATUM(0);
 	w.said.has_done = !PG_ARGISNULL(1);
 	w.said.done = w.said.has_done ? ssw_argument_number("done", PG_GETARG_INT64(1), 0, PG_INT64_MAX) : 0;
