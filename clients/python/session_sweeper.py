@@ -324,7 +324,11 @@ class Worker:
             turning = threading.Thread(target=own.run_forever, daemon=True)
             turning.start()
         with concurrent.futures.ThreadPoolExecutor(2 * self._slots, "session_sweeper slot or job") as self._executor:
-            list(self._executor.map(self._slot, range(self._slots)))
+            slots = [self._executor.submit(self._slot, n) for n in range(self._slots)]
+            while concurrent.futures.wait(slots, LOOK).not_done:
+                pass  # the handler of a signal runs when this thread wakes
+            for slot in slots:
+                slot.result()
         if own:
             own.call_soon_threadsafe(own.stop)
             turning.join()

@@ -475,10 +475,16 @@ w.run()"""
 class DocumentTest(unittest.TestCase):
     """The examples of doc/clients.md."""
 
+    @contextlib.contextmanager
     def run_example(self, what):
         with open("../clients.md") as page:
             [code] = [block for block in re.findall(r"^```python\n(.*?)^```$", page.read(), re.M | re.S) if what in block]
-        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+            try:
+                yield child
+            except BaseException:
+                child.kill()  # which does not end by itself
+                raise
 
     def test_seat(self):
         sql("SELECT sweeper.create_pool('cad', seats => 1)")
