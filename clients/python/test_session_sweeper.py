@@ -499,7 +499,7 @@ class DocumentTest(unittest.TestCase):
             [(task,)] = sql("SELECT sweeper.submit('photos', 'image', 'resize', '{\"id\": 7}')")
             wait_for("the result", lambda: sql("SELECT result FROM sweeper.get_task(%s)", task) == [({"size": 7168},)])
             child.terminate()
-        self.assertEqual(child.returncode, 0)
+            self.assertEqual(child.wait(30), 0)
 
 
 if __name__ == "__main__":
