@@ -6,8 +6,9 @@
  * of a database, and CREATE ... TEMPLATE, need a database without connections.  If the
  * caller has the right to that, the hook closes the database to us (a count in
  * SswShared->databases, under SswShared->lock) and waits until our processes have left
- * it.  So it does for ALLOW_CONNECTIONS, and the launcher looks at it again.  It opens the database again when the command has failed or its transaction has
- * ended: until then its row is locked, and processes that connect would wait.
+ * it.  So it does for ALLOW_CONNECTIONS, and the launcher looks at it again.  It opens
+ * the database again when the command has failed or its transaction has ended: until
+ * then its row is locked, and processes that connect would wait.
  *
  * The hook also sees DROP and ALTER EXTENSION, which wait for the batches in flight, and
  * COMMIT PREPARED, because no transaction callback runs there.

@@ -284,9 +284,8 @@ look_again(TimestampTz now)
 
 		if (w->policy == NULL || w->policy->check_every_us == 0)
 			continue;
-		w->idle = 0;
 		w->unprobed = true;
-		w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
+		ssw_written_note(w, now);
 	}
 }
 

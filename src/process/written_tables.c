@@ -163,6 +163,14 @@ ssw_written_tells(const SswWatch *w)
 	return w->plain && !w->unprobed && w->excluded == 0 && w->probed_written != PG_UINT64_MAX;
 }
 
+/* The policy's table was written: it is looked at as one that was just found idle. */
+void
+ssw_written_note(SswWatch *w, TimestampTz now)
+{
+	w->idle = 0;
+	w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
+}
+
 /*
  * The coordinator's part, each second: an idle policy whose table was written looks as
  * if it had just been found idle.  Counters of the tables are read only if that of the
@@ -189,8 +197,7 @@ ssw_written_wake(List *watches, TimestampTz now)
 		idle = true;
 		if (all == seen || ssw_written_count(w->policy->relid) == w->probed_written)
 			continue;
-		w->idle = 0;
-		w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
+		ssw_written_note(w, now);
 	}
 	seen = all;
 	look_at = idle ? now + LOOK_US : 0;

@@ -13,6 +13,7 @@
 extern void ssw_written_watch(List *policies);
 extern uint64 ssw_written_count(Oid relid);
 extern bool ssw_written_tells(const SswWatch *w);
+extern void ssw_written_note(SswWatch *w, TimestampTz now);
 extern TimestampTz ssw_written_wake(List *watches, TimestampTz now);
 extern TimestampTz ssw_written_look(TimestampTz now);
 
