@@ -360,19 +360,20 @@ look_again_at(SswWatch *w, TimestampTz at, TimestampTz soon)
 }
 
 /*
- * A look that finds nothing is repeated after check_every, which grows while nothing is
+ * A look that finds nothing is repeated after check_every, which doubles while nothing is
  * found.  It is at a time that other policies have, too: a round that looks at one or at
- * many has the same cost for all that it does not look at.
+ * many has the same cost for all that it does not look at.  Looks of workers are spread.
  */
 static TimestampTz
 idle_until(const SswWatch *w, TimestampTz now)
 {
-	int			most = ssw_written_tells(w) ? SSW_UNWRITTEN_MAX : SSW_IDLE_MAX;
+	bool		tells = ssw_written_tells(w);
 	int64		most_us = Max(w->policy->check_every_us, SSW_IDLE_LOOK_US);
-	int64		every = Min(w->policy->check_every_us * Min(Max(w->idle, 1), most), most_us);
+	int			times = Min(1 << Min(Max(w->idle - 1, 0), 6), tells ? SSW_UNWRITTEN_MAX : SSW_IDLE_MAX);
+	int64		every = Min(w->policy->check_every_us * times, most_us);
 	TimestampTz at = now + every;
 
-	return at - at % Max(1, every / SSW_IDLE_MAX);
+	return at - at % Max(1, tells ? every : every / SSW_IDLE_MAX);
 }
 
 /*

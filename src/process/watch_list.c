@@ -119,12 +119,13 @@ retire(SswWatch *w)
 /*
  * Judge a policy that was just read; in the generation's context.  When it begins to be
  * watched, it is looked at; but one that a worker must look at, not before the time that
- * the coordinator before has left.
+ * the coordinator before has left.  Changed: it, or any other, may be.
  */
 static void
-judge(SswWatch *w, bool begins, TimestampTz now)
+judge(SswWatch *w, bool begins, bool changed, TimestampTz now)
 {
-	w->unprobed = true;			/* what was known may be of another definition */
+	/* what was known may be of another definition */
+	w->unprobed = w->unprobed || begins || changed;
 	w->judged_generation = generation;
 	w->fuse_left = 0;
 	if (begins)
@@ -137,8 +138,11 @@ judge(SswWatch *w, bool begins, TimestampTz now)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
 	else
 	{
+		if (begins && w->plain)
+			w->next_look = now;
 		/* the time that was left may be of another setting */
-		w->next_look = begins && w->plain ? now : Min(w->next_look, now + w->policy->check_every_us);
+		else if (begins || changed)
+			w->next_look = Min(w->next_look, now + w->policy->check_every_us);
 		w->next_look = ssw_min(w->next_look, ssw_passes_refresh_at(w));
 	}
 	ssw_passes_publish(w, NULL);
@@ -200,7 +204,7 @@ adopt_passes(List *kept)
 
 /* Read all policies and judge them. */
 static void
-reload(const SswTurn *t, TimestampTz now)
+reload(const SswTurn *t, bool changed, TimestampTz now)
 {
 	MemoryContext old_cxt = generation_cxt;
 	MemoryContext caller;
@@ -226,7 +230,7 @@ reload(const SswTurn *t, TimestampTz now)
 		if (begins)
 			w = begin_watch(p, now);
 		w->policy = p;
-		judge(w, begins, now);
+		judge(w, begins, changed, now);
 		kept = lappend(kept, w);
 		known = bms_add_member(known, p->id);
 	}
@@ -301,15 +305,17 @@ ssw_watch_list_note(const SswTurn *t)
 void
 ssw_watch_list_update(const SswTurn *t, TimestampTz now)
 {
+	bool		judge_again = now - reloaded_at > RELOAD_EVERY_US;
 	ListCell   *lc;
 
-	if (now - reloaded_at > RELOAD_EVERY_US)
-		reload_wanted = true;
 	foreach(lc, watches)
-		reload_wanted = reload_wanted || is_brake_over(lfirst(lc), now);
+		judge_again = judge_again || is_brake_over(lfirst(lc), now);
 	/* what was altered while it was looked at may have been seen by halves */
-	for (int tries = 0; reload_wanted && tries < 4; tries++)
-		reload(t, now);
+	for (int tries = 0; (reload_wanted || judge_again) && tries < 4; tries++)
+	{
+		judge_again = false;
+		reload(t, reload_wanted, now);
+	}
 	if (rows_written)
 		look_again(now);
 }

@@ -35,7 +35,6 @@
 #include "policy/policy.h"
 #include "process/written_tables.h"
 
-#define LOOK_US		USECS_PER_SEC
 /* A database is looked at for what was written no more often. */
 #define MIN_TURN_US	(1500 * INT64CONST(1000))
 /* Statistics of what was done may come so much later (PGSTAT_IDLE_INTERVAL). */
@@ -171,21 +170,30 @@ ssw_written_note(SswWatch *w, TimestampTz now)
 	w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
 }
 
+/* The database's counter when those of the tables were read. */
+static uint64 seen_all = 0;
+
+/* Between two rounds: may any table have been written since the last? */
+bool
+ssw_written_any(void)
+{
+	return count_all(MyDatabaseId, false) != seen_all;
+}
+
 /*
  * The coordinator's part, each second: an idle policy whose table was written looks as
  * if it had just been found idle.  Counters of the tables are read only if that of the
- * database has changed.  Returns when it is to be called next: never, while no policy is idle.
+ * database has changed.  Returns when to ask next if any was written: never, while no policy is idle.
  */
 TimestampTz
 ssw_written_wake(List *watches, TimestampTz now)
 {
 	static TimestampTz look_at = 0;
-	static uint64 seen = 0;
 	uint64		all;
 	bool		idle = false;
 	ListCell   *lc;
 
-	if (now < look_at && look_at <= now + LOOK_US)
+	if (now < look_at && look_at <= now + SSW_WRITTEN_US)
 		return look_at;
 	all = count_all(MyDatabaseId, false);
 	foreach(lc, watches)
@@ -195,12 +203,12 @@ ssw_written_wake(List *watches, TimestampTz now)
 		if (w->policy == NULL || !w->runs || w->pass || w->idle <= 1 || w->policy->check_every_us == 0 || !ssw_written_tells(w))
 			continue;
 		idle = true;
-		if (all == seen || ssw_written_count(w->policy->relid) == w->probed_written)
+		if (all == seen_all || ssw_written_count(w->policy->relid) == w->probed_written)
 			continue;
 		ssw_written_note(w, now);
 	}
-	seen = all;
-	look_at = idle ? now + LOOK_US : 0;
+	seen_all = all;
+	look_at = idle ? now + SSW_WRITTEN_US : 0;
 	return idle ? look_at : DT_NOEND;
 }
 
@@ -225,9 +233,9 @@ ssw_written_look(TimestampTz now)
 			SswShared->databases[i].coordinator < 0;
 	if (!alone)
 		return DT_NOEND;
-	if (now < look_at && look_at <= now + LOOK_US)
+	if (now < look_at && look_at <= now + SSW_WRITTEN_US)
 		return look_at;
-	look_at = now + LOOK_US;
+	look_at = now + SSW_WRITTEN_US;
 	for (int i = 0; i < SSW_MAX_DATABASES; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
