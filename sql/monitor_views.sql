@@ -27,7 +27,7 @@ FROM sweeper.stat_policy WHERE policy = 'v';
 SELECT cleanup_type, cleaned, groups, percent BETWEEN 0.01 AND 100 AS percent FROM sweeper.stat_cleanup_daily WHERE policy = 'v';
 SELECT rows, avg_after_deadline BETWEEN '2 min' AND '1 h' AS avg, max_after_deadline >= avg_after_deadline AS max, avg_after_last_seen, minutes_after_last_seen
 FROM sweeper.stat_cleanup_lag WHERE policy = 'v';
-SELECT count(*) FROM sweeper.stat_progress;
+SELECT count(*) FROM sweeper.stat_progress WHERE policy = 'v';
 -- last activity in minutes; counted rows count; infinite deadlines do not hurt
 CREATE TABLE act (id int PRIMARY KEY, seen timestamptz);
 INSERT INTO act SELECT i, now() - '10 h'::interval FROM generate_series(1, 4) AS i;

@@ -132,8 +132,6 @@ init_shared(LWLock *lock)
 	SswShared->launcher = -1;
 	ConditionVariableInit(&SswShared->request_cv);
 	ConditionVariableInit(&SswShared->exit_cv);
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
-		SswShared->databases[i].coordinator = -1;
 	for (int i = 0; i < max_worker_processes; i++)
 	{
 		SswProcs[i].pass = -1;
@@ -192,7 +190,7 @@ ssw_shmem_database(Oid dboid, bool create)
 	SswDatabase *free_entry = NULL;
 
 	Assert(LWLockHeldByMe(SswShared->lock));
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
@@ -201,6 +199,8 @@ ssw_shmem_database(Oid dboid, bool create)
 		if (!OidIsValid(d->oid) && free_entry == NULL)
 			free_entry = d;
 	}
+	if (create && free_entry == NULL && SswShared->ndatabases < SSW_MAX_DATABASES)
+		free_entry = &SswShared->databases[SswShared->ndatabases++];
 	if (create && free_entry)
 	{
 		Assert(LWLockHeldByMeInMode(SswShared->lock, LW_EXCLUSIVE));

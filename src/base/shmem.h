@@ -447,6 +447,7 @@ typedef struct SswSharedState
 	int			nprocs;			/* length of procs and passes */
 	TimestampTz no_slot_since;	/* 0: there was one for every start lately */
 	TimestampTz no_slot_at;		/* the last start that found none */
+	int			ndatabases;		/* entries beyond them were never used */
 	SswDatabase databases[SSW_MAX_DATABASES];
 	/* procs and passes follow */
 } SswSharedState;

@@ -419,7 +419,7 @@ ssw_stat_database(PG_FUNCTION_ARGS)
 	if (!ssw_shmem_available())
 		return (Datum) 0;
 	databases = copy_under_lock(SswShared->databases, sizeof(SswShared->databases));
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &databases[i];
 		SswWorkState work;

@@ -66,7 +66,6 @@ static bool begun = false;
 static TimestampTz marked_at = 0;
 static TimestampTz blocked_look_at = 0; /* blocked policies are looked at,
 										 * even if another database waits */
-static TimestampTz written_look_at = 0; /* statistics are asked then */
 
 /* The relation cannot even be looked at: back off as after a failed pass. */
 static void
@@ -479,7 +478,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz others;
 
-	blocked_look_at = written_look_at = DT_NOEND;
+	blocked_look_at = DT_NOEND;
 	*needed = now + EXTENSION_BUSY_US;
 	if (ssw_service_watch_clock())
 	{
@@ -518,7 +517,6 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	blocked_look_at = ssw_watch_blocked(ssw_watch_list_all(), now);
 	note_grace(now);
 	ssw_throttle_look(now);
-	written_look_at = ssw_written_wake(ssw_watch_list_all(), now);
 	work_on_passes(now, ssw_turn_is_over(t, ssw_watch_list_all(), now));
 	others = ssw_min(others, ssw_task_notify(now));
 	others = ssw_min(others, ssw_queue_round(now));
@@ -531,31 +529,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	ssw_request_answer(ssw_watch_list_all());
 	if (ssw_shards)
 		others = ssw_min(others, ssw_shards->share(t->generation, now));
-	return Min(next_wakeup(now), others);
-}
-
-/*
- * Until then, or until somebody wakes us, or a table was written.  A round looks at every
- * policy: it is not worth one to find out that none was.  The clock may be set meanwhile.
- */
-static void
-sleep_until(TimestampTz next, TimestampTz now)
-{
-	static uint32 wait_event = 0;
-	int64		left_us = next - now;
-	int64		ask_us = written_look_at - now;
-	int			events;
-
-	do
-	{
-		long		ms = Max(1, (Min(left_us, ask_us) + 999) / 1000);
-
-		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
-						   ssw_wait_event("SessionSweeperCoordinatorMain", wait_event));
-		left_us -= ms * 1000;
-		ask_us = SSW_WRITTEN_US;
-	} while (events == WL_TIMEOUT && left_us > 0 && !ssw_written_any());
-	ResetLatch(MyLatch);
+	return ssw_min(next_wakeup(now), others);
 }
 
 void
@@ -598,6 +572,6 @@ ssw_coordinator_main(Datum main_arg)
 		}
 		if (end == SSW_TURN_GOES_ON)
 			continue;
-		sleep_until(Min(next, blocked_look_at), now);
+		ssw_written_sleep(ssw_watch_list_all(), Min(next, blocked_look_at), now);
 	}
 }

@@ -118,7 +118,7 @@ scan_databases(void)
 		full = !note_database(lfirst_oid(lc), true) || full;
 	foreach(lc, others)
 		(void) note_database(lfirst_oid(lc), false);
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
@@ -163,7 +163,7 @@ next_database(TimestampTz now, bool *waiting)
 	SswDatabase *best = NULL;
 
 	*waiting = false;
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
@@ -369,7 +369,7 @@ sleep_ms(TimestampTz now)
 		if (SswProcs[i].batch_deadline != 0 && SswProcs[i].batch_deadline <= now)
 			next = Min(next, SswProcs[i].batch_deadline + SSW_CANCEL_GRACE_US);
 	}
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 		TimestampTz due = Max(d->next_due, d->not_before);
@@ -418,7 +418,7 @@ static void
 judge_again(bool clock_set)
 {
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 

@@ -101,7 +101,7 @@ waiting_in(Oid role, TimestampTz before)
 		if (pass->in_use && pass->owner != role && pass->workers == 0 && pass->end == SSW_END_NONE && pass->waits_since <= before)
 			return pass->database;
 	}
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
@@ -278,7 +278,7 @@ neediest(TimestampTz now, int *has)
 	SswDatabase *best = NULL;
 
 	*has = INT_MAX;
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 		int			n;
@@ -301,7 +301,7 @@ longest_without_runner(void)
 {
 	SswDatabase *best = NULL;
 
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 

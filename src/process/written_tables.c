@@ -35,6 +35,7 @@
 #include "policy/policy.h"
 #include "process/written_tables.h"
 
+#define LOOK_US		USECS_PER_SEC
 /* A database is looked at for what was written no more often. */
 #define MIN_TURN_US	(1500 * INT64CONST(1000))
 /* Statistics of what was done may come so much later (PGSTAT_IDLE_INTERVAL). */
@@ -170,46 +171,64 @@ ssw_written_note(SswWatch *w, TimestampTz now)
 	w->next_look = Min(w->next_look, Max(w->last_look + w->policy->check_every_us, now));
 }
 
-/* The database's counter when those of the tables were read. */
-static uint64 seen_all = 0;
-
-/* Between two rounds: may any table have been written since the last? */
-bool
-ssw_written_any(void)
-{
-	return count_all(MyDatabaseId, false) != seen_all;
-}
-
 /*
- * The coordinator's part, each second: an idle policy whose table was written looks as
- * if it had just been found idle.  Counters of the tables are read only if that of the
- * database has changed.  Returns when to ask next if any was written: never, while no policy is idle.
+ * An idle policy whose table was written is to look as if it had just been found idle.
+ * Counters of the tables are read only if that of the database has changed.  True: there is one.
  */
-TimestampTz
-ssw_written_wake(List *watches, TimestampTz now)
+static bool
+wake_written(List *watches, TimestampTz now)
 {
-	static TimestampTz look_at = 0;
-	uint64		all;
-	bool		idle = false;
+	static uint64 seen = 0;
+	uint64		all = count_all(MyDatabaseId, false);
+	bool		written = false;
 	ListCell   *lc;
 
-	if (now < look_at && look_at <= now + SSW_WRITTEN_US)
-		return look_at;
-	all = count_all(MyDatabaseId, false);
+	if (all == seen)
+		return false;
+	seen = all;
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (w->policy == NULL || !w->runs || w->pass || w->idle <= 1 || w->policy->check_every_us == 0 || !ssw_written_tells(w))
-			continue;
-		idle = true;
-		if (all == seen_all || ssw_written_count(w->policy->relid) == w->probed_written)
+		if (w->policy == NULL || !w->runs || w->pass || w->idle <= 1 || w->policy->check_every_us == 0 || !ssw_written_tells(w) ||
+			ssw_written_count(w->policy->relid) == w->probed_written)
 			continue;
 		ssw_written_note(w, now);
+		written = true;
 	}
-	seen_all = all;
-	look_at = idle ? now + SSW_WRITTEN_US : 0;
-	return idle ? look_at : DT_NOEND;
+	return written;
+}
+
+/*
+ * The coordinator's part: sleep until then, or until somebody wakes us, or a policy's
+ * table was written.  A round looks at every policy: it is not worth one each second to
+ * find out that none was.  The clock may be set meanwhile.
+ */
+void
+ssw_written_sleep(List *watches, TimestampTz next, TimestampTz now)
+{
+	static uint32 wait_event = 0;
+	static TimestampTz look_at = 0;
+	int64		left_us = next - now;
+	int			events;
+
+	do
+	{
+		long		ms;
+
+		if (now >= look_at || look_at - now > LOOK_US)
+		{
+			look_at = now + LOOK_US;
+			if (wake_written(watches, now))
+				return;
+		}
+		ms = Max(1, (Min(left_us, look_at - now) + 999) / 1000);
+		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+						   ssw_wait_event("SessionSweeperCoordinatorMain", wait_event));
+		left_us -= ms * 1000;
+		now = GetCurrentTimestamp();
+	} while (events == WL_TIMEOUT && left_us > 0);
+	ResetLatch(MyLatch);
 }
 
 /*
@@ -228,15 +247,15 @@ ssw_written_look(TimestampTz now)
 	}			seen[SSW_MAX_DATABASES];
 	bool		alone = false;
 
-	for (int i = 0; i < SSW_MAX_DATABASES && !alone; i++)
+	for (int i = 0; i < SswShared->ndatabases && !alone; i++)
 		alone = OidIsValid(SswShared->databases[i].oid) && SswShared->databases[i].state == SSW_DB_PRESENT &&
 			SswShared->databases[i].coordinator < 0;
 	if (!alone)
 		return DT_NOEND;
-	if (now < look_at && look_at <= now + SSW_WRITTEN_US)
+	if (now < look_at && look_at <= now + LOOK_US)
 		return look_at;
-	look_at = now + SSW_WRITTEN_US;
-	for (int i = 0; i < SSW_MAX_DATABASES; i++)
+	look_at = now + LOOK_US;
+	for (int i = 0; i < SswShared->ndatabases; i++)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 		Oid			swept[SSW_MAX_SWEPT];

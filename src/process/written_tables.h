@@ -10,15 +10,11 @@
 
 #include "process/watched_policy.h"
 
-/* So often statistics are asked if a table was written. */
-#define SSW_WRITTEN_US	USECS_PER_SEC
-
 extern void ssw_written_watch(List *policies);
 extern uint64 ssw_written_count(Oid relid);
 extern bool ssw_written_tells(const SswWatch *w);
 extern void ssw_written_note(SswWatch *w, TimestampTz now);
-extern bool ssw_written_any(void);
-extern TimestampTz ssw_written_wake(List *watches, TimestampTz now);
+extern void ssw_written_sleep(List *watches, TimestampTz next, TimestampTz now);
 extern TimestampTz ssw_written_look(TimestampTz now);
 
 #endif							/* SSW_WRITTEN_TABLES_H */
