@@ -4,8 +4,9 @@
  *
  * Runs in the worker that holds a pass's dispenser.  It counts what is behind the cursor,
  * for a small part of the time that the drain lasts.  Where that is too short, the planner's
- * estimate counts, unless more rows were seen.  Between two counts each batch takes off what
- * it has handled; see drain.c.
+ * estimate counts, unless more rows were seen.  Of a leaf that goes block by block the blocks
+ * are known that are left.  Between two counts each batch takes off what it has handled; see
+ * drain.c.
  *
  * Shares what drain.c shares; a crash leaves nothing behind.
  */
@@ -39,6 +40,22 @@ typedef struct Count
 	int64		rows;
 } Count;
 
+/* Rows that were handled so far. */
+static int64
+rows_handled(const SswPass *pass)
+{
+	return pass->expired + pass->refreshed + pass->repaired + pass->failed + pass->skipped;
+}
+
+/* Rows in the blocks that are left: as many as was thought, as far as that was right so far. */
+static int64
+rows_of_blocks(const SswPass *pass)
+{
+	int64		handled = rows_handled(pass);
+
+	return (pass->nblocks - pass->next_block) * pass->block_rows * (handled > 0 ? (double) handled / Max(1, pass->handed_out) : 1);
+}
+
 /* Count what is behind the cursor in its leaf and phase. */
 static void
 count_part(Count *c, TimestampTz cutoff)
@@ -50,6 +67,11 @@ count_part(Count *c, TimestampTz cutoff)
 	int64		rows = 0;
 	bool		more = true;
 
+	if (c->w->pass->nblocks > 0)
+	{
+		c->rows += rows_of_blocks(c->w->pass);
+		return;
+	}
 	ssw_action_lock_leaf(p, c->w->pass->leaf, AccessShareLock);
 	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	portal = ssw_candidates_behind(c->w, cutoff);
@@ -118,15 +140,14 @@ rows_at_hand(const SswPass *pass)
 	int64		rows;
 
 	LWLockAcquire(SswShared->lock, LW_SHARED);
-	rows = pass->handed_out - pass->expired - pass->refreshed - pass->repaired - pass->failed - pass->skipped;
+	rows = pass->handed_out - rows_handled(pass);
 	LWLockRelease(SswShared->lock);
 	return Max(0, rows);
 }
 
 /*
  * The collector has read a chunk; an empty one means that rates let no row go.  Note how
- * much is left, when it is time to.  What a pass has handed out block by block is still
- * behind its cursor.
+ * much is left, when it is time to.  Of blocks only a guess was handed out.
  */
 void
 ssw_rows_left(SswWork *w, List *leaves, const SswChunk *chunk)
@@ -139,5 +160,5 @@ ssw_rows_left(SswWork *w, List *leaves, const SswChunk *chunk)
 	if (pass->refresh_only || !ssw_drain_found(w->policy->id, chunk->n, chunk->more || chunk->n == 0, &lasts_us))
 		return;
 	left = rows_behind(w, leaves, Min(MAX_COUNT_US, Max(MIN_COUNT_US, lasts_us / (rated ? COUNT_PART_RATED : COUNT_PART))));
-	ssw_drain_counted(w->policy->id, chunk->by_blocks ? left : left + chunk->n + rows_at_hand(pass));
+	ssw_drain_counted(w->policy->id, left + chunk->n + (chunk->by_blocks ? 0 : rows_at_hand(pass)));
 }
