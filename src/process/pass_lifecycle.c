@@ -17,6 +17,7 @@
 #include "grace/grace.h"
 #include "heartbeat/attach.h"
 #include "sweep/drain.h"
+#include "sweep/lower_bound.h"
 #include "sweep/row_in_hand.h"
 #include "process/pass_lifecycle.h"
 #include "process/policy_row.h"
@@ -373,7 +374,7 @@ idle_until(const SswWatch *w, TimestampTz now)
 	int64		every = Min(w->policy->check_every_us * times, most_us);
 	TimestampTz at = now + every;
 
-	return at - at % Max(1, tells ? every : every / SSW_IDLE_MAX);
+	return Min(at - at % Max(1, tells ? every : every / SSW_IDLE_MAX), ssw_lower_bound_until(w->policy_id, now));
 }
 
 /*

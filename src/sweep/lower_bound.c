@@ -64,6 +64,20 @@ ssw_lower_bound_forget(int policy_id)
 		ssw_lower_bound_keep(policy_id, i, &none);
 }
 
+/* When a bound of the policy ends next, and a look is to read everything; or DT_NOEND. */
+TimestampTz
+ssw_lower_bound_until(int policy_id, TimestampTz now)
+{
+	SswLowerBound low[2];
+	TimestampTz until = DT_NOEND;
+
+	(void) ssw_shmem_read_field(MyDatabaseId, policy_id, low, &low);
+	for (int i = 0; i < 2; i++)
+		if (low[i].full_at + SSW_LOW_US > now)
+			until = Min(until, low[i].full_at + SSW_LOW_US);
+	return until;
+}
+
 /* The bound as a literal. */
 static char *
 literal(const SswLowerBound *low)
