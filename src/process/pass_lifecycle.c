@@ -374,7 +374,7 @@ idle_until(const SswWatch *w, TimestampTz now)
 	int64		every = Min(w->policy->check_every_us * times, most_us);
 	TimestampTz at = now + every;
 
-	return Min(at - at % Max(1, tells ? every : every / SSW_IDLE_MAX), ssw_lower_bound_until(w->policy_id, now));
+	return ssw_min(at - at % Max(1, tells ? every : every / SSW_IDLE_MAX), ssw_lower_bound_until(w->policy_id, now));
 }
 
 /*
