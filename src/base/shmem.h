@@ -185,6 +185,22 @@ typedef enum SswPassEnd
 	SSW_END_FUSE				/* held by the fuse */
 } SswPassEnd;
 
+/* A probe that skipped more entries of an index than that keeps a lower bound; see lower_bound.c. */
+#define SSW_LOW_ENTRIES	1000
+#define SSW_LOW_US		(55 * USECS_PER_SEC)
+
+/* No row of the leaf has a value of the deadline's column up to this one. */
+typedef struct SswLowerBound
+{
+	Oid			leaf;
+	Oid			type;
+	int			attnum;
+	int64		value;
+	TimestampTz full_at;		/* when all was read, or 0: no bound */
+	TransactionId horizon;		/* transactions before it have removed the
+								 * rows that were skipped */
+} SswLowerBound;
+
 /* A pass of a policy.  SswShared->lock guards all of it, except where a group says otherwise. */
 typedef struct SswPass
 {
@@ -208,6 +224,7 @@ typedef struct SswPass
 	TimestampTz above;			/* rows due before are held by the fuse, or
 								 * covered by grace: it begins after them; or
 								 * 0 */
+	SswLowerBound low[2];		/* of each deadline; see lower_bound.c */
 
 	/* the coordinator, while the pass runs; a worker that leaves: the counts */
 	uint64		request;		/* of CALL sweep, that it answers; or 0 */
@@ -302,22 +319,6 @@ typedef struct SswPolicyKey
 	Oid			database;
 	int32		policy_id;
 } SswPolicyKey;
-
-/* A probe that skipped more entries of an index than that keeps a lower bound; see lower_bound.c. */
-#define SSW_LOW_ENTRIES	1000
-#define SSW_LOW_US		(55 * USECS_PER_SEC)
-
-/* No row of the leaf has a value of the deadline's column up to this one. */
-typedef struct SswLowerBound
-{
-	Oid			leaf;
-	Oid			type;
-	int			attnum;
-	int64		value;
-	TimestampTz full_at;		/* when all was read, or 0: no bound */
-	TransactionId horizon;		/* transactions before it have removed the
-								 * rows that were skipped */
-} SswLowerBound;
 
 /* How fast rows of a policy can be handled, as its workers learn. */
 typedef struct SswPace

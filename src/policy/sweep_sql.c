@@ -69,8 +69,8 @@ first_due(const SswPolicy *p)
  * Boolean over t, $1 and $2: the row is to go in this phase.  Beyond the greatest
  * age nobody is asked, because no answer helps: such rows are the second deadline's.
  */
-static char *
-dead(const SswPolicy *p, SswPhase phase, const char *low)
+char	   *
+ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase)
 {
 	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 	StringInfoData buf;
@@ -80,8 +80,6 @@ dead(const SswPolicy *p, SswPhase phase, const char *low)
 		appendStringInfoString(&buf, "true");
 	else
 		appendStringInfo(&buf, "(%s)", c ? c->predicate : p->null_predicate);
-	if (low)
-		appendStringInfo(&buf, " AND %s", low);
 	if (p->too_old && ssw_sweep_sql_asks(p, phase))
 		appendStringInfo(&buf, " AND (%s) IS NOT TRUE", p->too_old);
 	if (c && !c->absolute && p->row_grace)
@@ -93,13 +91,14 @@ dead(const SswPolicy *p, SswPhase phase, const char *low)
 	return buf.data;
 }
 
-/* The same, beginning where lower_bound.c says. */
+/* The same, for a search by deadline: it begins where lower_bound.c says. */
 char	   *
-ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase)
+ssw_sweep_sql_dead_above(const SswPolicy *p, SswPhase phase)
 {
 	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
+	char	   *dead = ssw_sweep_sql_dead(p, phase);
 
-	return dead(p, phase, c ? c->low : NULL);
+	return c && c->low ? psprintf("%s AND %s", dead, c->low) : dead;
 }
 
 /* Boolean over t, $1 and $2: an action left the row dead, by this phase's deadline or by its age. */
@@ -109,8 +108,8 @@ left_dead(const SswPolicy *p, SswPhase phase)
 	if (phase == SSW_PHASE_MANUAL)
 		return "false";
 	if (p->too_old == NULL || phase == SSW_PHASE_MAX_AGE)
-		return dead(p, phase, NULL);
-	return psprintf("%s OR (%s) AND (%s)", dead(p, phase, NULL), p->too_old, p->filter ? p->filter : "true");
+		return ssw_sweep_sql_dead(p, phase);
+	return psprintf("%s OR (%s) AND (%s)", ssw_sweep_sql_dead(p, phase), p->too_old, p->filter ? p->filter : "true");
 }
 
 /*
@@ -183,7 +182,7 @@ ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cu
 					with_key ? first_due(p) : "NULL::pg_catalog.timestamptz",
 					with_key ? ssw_sweep_sql_failed_key(p) : "NULL::pg_catalog.text",
 					!p->heartbeats ? "" : p->not_held ? psprintf(", %s", p->not_held) : ", true", ssw_guard_table(leaf),
-					p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_sweep_sql_dead(p, phase),
+					p->heartbeats && phase == SSW_PHASE_DEADLINE ? near(p) : ssw_sweep_sql_dead_above(p, phase),
 					behind(c, cursor),
 					after(c, above),
 					c ? c->sort : "t.ctid", c && by_tid ? ", t.ctid" : "");
@@ -203,7 +202,7 @@ ssw_sweep_sql_behind(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cur
 {
 	const SswDeadline *c = ssw_sweep_sql_deadline(p, phase);
 
-	return psprintf("SELECT FROM ONLY %s AS t WHERE %s%s%s", ssw_guard_table(leaf), ssw_sweep_sql_dead(p, phase),
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s%s%s", ssw_guard_table(leaf), ssw_sweep_sql_dead_above(p, phase),
 					behind(c, cursor), after(c, above));
 }
 

@@ -148,6 +148,7 @@ look(SswWatch *w, TimestampTz now)
 	if (request == 0 && !w->owed && !gone && now < w->next_look)
 		return;
 	w->rest.state = SSW_POLICY_UNKNOWN;
+	memset(w->low, 0, sizeof(w->low));
 	if (request)
 		ssw_probe_requested(w);
 	due = gone || needs_pass(w, request, now);

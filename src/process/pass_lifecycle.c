@@ -320,6 +320,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->deadline_cutoff[0] = cutoffs[0];
 		pass->deadline_cutoff[1] = cutoffs[1];
 		pass->refresh_cutoff = refresh_cutoff(w, now);
+		memcpy(pass->low, w->low, sizeof(pass->low));
 		pass->full_cutoff = now - p->keep_for_us;
 		pass->backlog_before = p->backlog_before ? p->backlog_before - p->keep_for_us : 0;
 		pass->above = w->held_above != 0 && now < w->full_at && !requested ? w->held_above : 0;

@@ -252,14 +252,10 @@ static bool
 keep_low(SswWatch *w, int i, Oid leaf, const First *f, TimestampTz now, SswLowerBound *low)
 {
 	const SswDeadline *c = &w->policy->deadlines[i];
+	int64		value;
 
-	if (!value_at(c, now, f->found ? &f->value : NULL, &low->value) ||
-		low->value == PG_INT64_MIN)
+	if (!value_at(c, now, f->found ? &f->value : NULL, &value) || !ssw_lower_bound_set(low, leaf, c, value))
 		return false;
-	low->value--;
-	low->leaf = leaf;
-	low->type = c->sort_type;
-	low->attnum = c->attnum;
 	low->horizon = ReadNextTransactionId();
 	ssw_lower_bound_keep(w->policy_id, i, low);
 	return true;
@@ -307,6 +303,8 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	/* the next bound: rows that are not committed yet must be above it, too */
 	InitDirtySnapshot(uncommitted);
 	read_first(leaf, index, attnum, keys, nkeys, &uncommitted, &f);
+	if (alone && !held && f.found && ssw_lower_bound_fits(c) && ssw_lower_bound_set(&w->low[i], relid, c, DatumGetInt64(f.value)))
+		w->low[i].full_at = now;
 	if (alone && !held && f.entries > SSW_LOW_ENTRIES)
 	{
 		if (!bounded)

@@ -35,6 +35,7 @@ typedef struct SswWatch
 	uint64		written;		/* rows of its table, as statistics said when
 								 * CALL sweep asked last */
 	TimestampTz earliest;		/* earliest due time known, or 0 */
+	SswLowerBound low[2];		/* of each deadline, if this look has probed */
 	uint64		probed_written; /* rows of its table, as statistics said at
 								 * the last probe; or PG_UINT64_MAX */
 	int64		due_rows;		/* so many are due, about, while a brake is

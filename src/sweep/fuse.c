@@ -136,7 +136,7 @@ counts_by(const SswPolicy *p, int which, const Params *x)
 	if (which == 1)
 		dead = psprintf("(%s) AND (%s) AND %s", p->too_old, p->filter ? p->filter : "true", p->not_held ? p->not_held : "true");
 	else if (!TIMESTAMP_IS_NOBEGIN(DatumGetTimestampTz(x->values[0])))
-		dead = ssw_sweep_sql_dead(p, SSW_PHASE_DEADLINE);
+		dead = ssw_sweep_sql_dead_above(p, SSW_PHASE_DEADLINE);
 	if (dead == NULL || x->nulls[2 + which] == 'n')
 		return dead;
 	return psprintf("%s AND %s " SSW_OP(">") " $%d", dead, c->by_due ? c->sort : c->due, 3 + which);

@@ -2,18 +2,22 @@
  * lower_bound.c
  *		Below which deadline a policy's index has only dead entries.
  *
- * Entries of rows that are gone stay in an index as long as an old snapshot
- * may see these rows, and a search for the earliest deadline reads them all.
- * A probe of the coordinator that has skipped more than SSW_LOW_ENTRIES of them
- * remembers a lower bound, at which the next probes, and the statements of a pass,
- * begin.  A probe without it follows within SSW_LOW_US, so that a row that was
+ * Entries of rows that are gone stay in an index until VACUUM, and a search for the
+ * earliest deadline reads them all.  So the statements of a pass begin where the probe
+ * that the pass is opened for has found the first row.  What is written before it since is
+ * found by the next probe.
+ *
+ * While an old snapshot may see these rows, each entry takes a visit of its row.  A probe
+ * of the coordinator that has skipped more than SSW_LOW_ENTRIES of such entries
+ * remembers the bound.  The next probes begin there, too, and passes that are opened without
+ * one.  A probe without it follows within SSW_LOW_US, so that a row that was
  * written below it, with a deadline that had passed already, is found by then.
  * It is forgotten as soon as no snapshot is left that may see rows which were skipped.
  * CALL sweep forgets it before, if the table was written since it did so last, or with
  * "force": see ssw_probe_requested().
  *
- * One a policy and deadline, of a table without partitions, in SswPolicyShared under
- * SswShared->lock.  A crash forgets it.
+ * Both are of tables without partitions.  The first is in SswPass.  The second is one a
+ * policy and deadline, in SswPolicyShared under SswShared->lock.  A crash forgets them.
  */
 #include "postgres.h"
 
@@ -33,13 +37,33 @@ ssw_lower_bound_fits(const SswDeadline *c)
 	return c->sort_type == TIMESTAMPTZOID || c->sort_type == TIMESTAMPOID || c->sort_type == INT8OID;
 }
 
+/* The bound below this value of that leaf; false: there is none. */
+bool
+ssw_lower_bound_set(SswLowerBound *low, Oid leaf, const SswDeadline *c, int64 value)
+{
+	if (c->sort_type == INT8OID ? value == PG_INT64_MIN : value <= MIN_TIMESTAMP || value >= END_TIMESTAMP)
+		return false;
+	low->leaf = leaf;
+	low->type = c->sort_type;
+	low->attnum = c->attnum;
+	low->value = value - 1;
+	return true;
+}
+
+/* Is it of that deadline, and does it still hold? */
+static bool
+holds(const SswLowerBound *low, Oid leaf, const SswDeadline *c, TimestampTz now)
+{
+	return low->full_at != 0 && low->leaf == leaf && low->type == c->sort_type && low->attnum == c->attnum &&
+		now >= low->full_at && now - low->full_at < SSW_LOW_US;
+}
+
 /* The bound of that leaf, if there is one that still holds. */
 bool
 ssw_lower_bound_find(int policy_id, int which, Oid leaf, const SswDeadline *c, TimestampTz now, SswLowerBound *low)
 {
 	(void) ssw_shmem_read_field(MyDatabaseId, policy_id, low[which], low);
-	return low->full_at != 0 && low->leaf == leaf && low->type == c->sort_type && low->attnum == c->attnum &&
-		now >= low->full_at && now - low->full_at < SSW_LOW_US;
+	return holds(low, leaf, c, now);
 }
 
 void
@@ -96,14 +120,14 @@ literal(const SswLowerBound *low)
 
 /* The statements of a pass begin at the bounds; in a worker, after ssw_deadline_build(). */
 void
-ssw_lower_bound_apply(SswPolicy *p, TimestampTz now)
+ssw_lower_bound_apply(SswPolicy *p, const SswPass *pass)
 {
 	for (int i = 0; i < p->ndeadlines; i++)
 	{
 		SswDeadline *c = &p->deadlines[i];
-		SswLowerBound low;
+		SswLowerBound low = pass->low[i];
 
-		if (ssw_lower_bound_find(p->id, i, p->relid, c, now, &low))
+		if (holds(&low, p->relid, c, pass->now) || ssw_lower_bound_find(p->id, i, p->relid, c, pass->now, &low))
 			c->low = psprintf("%s " SSW_OP(">") " %s", c->sort, literal(&low));
 	}
 }

@@ -341,7 +341,7 @@ prepare(SswWork *w, MemoryContext cxt)
 		ssw_deadline_build(w->policy, rel);
 		ssw_grace_rows(w->policy);
 		ssw_fuse_load(w->policy);
-		ssw_lower_bound_apply(w->policy, w->pass->now);
+		ssw_lower_bound_apply(w->policy, w->pass);
 		w->failures = ssw_failed_row_load(w->policy);
 	}
 	if (rel)

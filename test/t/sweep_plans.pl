@@ -12,7 +12,7 @@ my $n = 3000;
 # A row may be read by some nodes, some times; one loop over all for each would be thousands.
 my $most = 30;
 my $node = sweeper_node('main', "shared_preload_libraries = 'session_sweeper, auto_explain'", 'auto_explain.log_min_duration = 0',
-    'auto_explain.log_analyze = on', 'auto_explain.log_timing = off', 'auto_explain.log_nested_statements = on', "auto_explain.log_format = 'json'",
+    'auto_explain.log_analyze = on', 'auto_explain.log_timing = off', 'auto_explain.log_nested_statements = on', 'auto_explain.log_buffers = on', "auto_explain.log_format = 'json'",
     'session_sweeper.max_workers = 2');
 sub sql { return $node->safe_psql('postgres', @_) }
 
@@ -121,5 +121,28 @@ sql(qq{SELECT sweeper.append_many('b', ARRAY(SELECT jsonb_build_object('id', i) 
 sql(q{CALL sweeper.flush('b')});
 is(sql(qq{SELECT count(*) FROM b WHERE id > $n}), $n, 'appended');
 few($offset, 'calls with many rows', qr/INSERT INTO public.b/);
+
+# Entries of rows that are gone stay in the index until VACUUM: a pass reads none of their pages.
+sql(qq{CREATE TABLE gone (id int PRIMARY KEY, d timestamptz) WITH (autovacuum_enabled = off);
+    INSERT INTO gone SELECT i, CASE WHEN i > $n THEN now() - '1 h'::interval ELSE 'infinity' END FROM generate_series(1, 11 * $n) AS i;
+    CREATE INDEX gone_d ON gone (d); ANALYZE gone;
+    SELECT FROM sweeper.register('gone', deadline => 'd', start => 'now', check_every => '0', fuse_min => 1)});
+sql(q{CALL sweeper.sweep('gone', force => true)});
+my $pages = sql(q{SELECT pg_relation_size('gone_d') / 8192});
+cmp_ok($pages, '>', 20, 'the index has pages of dead entries');
+sql(q{INSERT INTO gone VALUES (0, now() - '1 min'::interval)});
+$offset = -s $node->logfile;
+sql(q{CALL sweeper.sweep('gone')});
+is(sql(q{SELECT count(*) FROM gone}), $n, 'the last one went');
+my ($log, $seen, $bad) = (substr(slurp_file($node->logfile), $offset), 0, '');
+while ($log =~ /duration: [\d.]+ ms  plan:\n((?:\t.*\n)+)/g) {
+    my $query = decode_json($1);
+    next if $query->{'Query Text'} !~ /FROM ONLY public\.gone/;
+    $seen++;
+    my $read = $query->{Plan}{'Shared Hit Blocks'} + $query->{Plan}{'Shared Read Blocks'};
+    $bad .= "$read pages: $query->{'Query Text'}\n" if $read > $pages / 2;
+}
+cmp_ok($seen, '>=', 3, 'statements of a pass beside dead entries: the fuse, the search, the deletion');
+is($bad, '', 'they do not read them');
 $node->stop;
 done_testing();
