@@ -277,7 +277,8 @@ typedef struct SswPass
 	int64		pass_id;		/* 0 until the row in table pass is written */
 	bool		counted;		/* the first collector has come so far */
 	uint32		left_out;		/* partitions that somebody holds, or 0 */
-	bool		graced;			/* grace may cover rows that are due */
+	bool		graced;			/* grace covers rows that are due, by a rule
+								 * of their own */
 	bool		backlog_segment;	/* 0: fresh rows, 1: backlog */
 	Oid			leaf;			/* last leaf begun; invalid at the start */
 	SswPhase	phase;

@@ -125,6 +125,13 @@ near(const SswPolicy *p)
 					p->filter ? psprintf(" AND (%s)", p->filter) : "");
 }
 
+/* A row that is due, and that grace covers by a rule of its own. */
+char	   *
+ssw_sweep_sql_graced(const SswPolicy *p, Oid leaf)
+{
+	return psprintf("SELECT FROM ONLY %s AS t WHERE %s AND (%s) IS NOT TRUE LIMIT 1", ssw_guard_table(leaf), near(p), p->row_grace);
+}
+
 /*
  * What distinguishes a row from another that has its place since: a table can be
  * rewritten, or a place used again.  Without a key, all that it holds.

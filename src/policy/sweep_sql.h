@@ -66,6 +66,7 @@ extern char *ssw_sweep_sql_identity(const SswPolicy *p);
 extern char *ssw_sweep_sql_failed_key(const SswPolicy *p);
 extern char *ssw_sweep_sql_dead(const SswPolicy *p, SswPhase phase);
 extern char *ssw_sweep_sql_dead_above(const SswPolicy *p, SswPhase phase);
+extern char *ssw_sweep_sql_graced(const SswPolicy *p, Oid leaf);
 extern char *ssw_sweep_sql_collect(const SswPolicy *p, Oid leaf, SswPhase phase,
 								   SswCursor cursor, bool with_key, bool by_tid, bool above);
 extern char *ssw_sweep_sql_behind(const SswPolicy *p, Oid leaf, SswPhase phase, SswCursor cursor, bool above);

@@ -145,7 +145,7 @@ look(SswWatch *w, TimestampTz now)
 		return;
 	}
 	gone = ssw_passes_gone_at(w) <= now;
-	if (request == 0 && !w->owed && !gone && now < w->next_look)
+	if (request == 0 && !w->owed && !gone && now < ssw_min(w->next_look, ssw_passes_refresh_at(w)))
 		return;
 	w->rest.state = SSW_POLICY_UNKNOWN;
 	memset(w->low, 0, sizeof(w->low));

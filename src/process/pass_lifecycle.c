@@ -205,7 +205,7 @@ ssw_passes_refresh_at(SswWatch *w)
 {
 	int64		ttl_us;
 
-	if (w->policy == NULL || !w->policy->heartbeats)
+	if (w->policy == NULL || !w->policy->heartbeats || w->policy->check_every_us == 0)
 		return DT_NOEND;
 	return ssw_shmem_read_field(MyDatabaseId, w->policy_id, heartbeat_ttl_us, &ttl_us) && ttl_us > 0 ? w->refresh_at : DT_NOEND;
 }
@@ -499,7 +499,7 @@ note_holds(SswWatch *w, const SswPass *pass, TimestampTz now)
 	else if (p->fuse_next > now || graced)
 	{
 		w->held_above = pass->deadline_cutoff[0];
-		w->full_at = now + Min(MAX_FULL_US, Max(p->fuse_next > now ? MIN_FULL_US : 0, rest));
+		w->full_at = now + Min(MAX_FULL_US, Max(MIN_FULL_US, rest));
 		if (left)
 			w->full_at = pass->skipped == 0 && pass->next_due > now ? Min(w->full_at, pass->next_due) : now;
 	}

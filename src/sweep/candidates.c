@@ -375,6 +375,19 @@ read_rows(SswWork *w, SswChunk *chunk, int64 limit, Receiver *r)
 	return more || r->rows >= most;
 }
 
+/* Does grace cover a row of the leaf that is due? */
+bool
+ssw_candidates_graced(SswWork *w, const SswChunk *chunk)
+{
+	Portal		portal = open_rows(w, ssw_sweep_sql_graced(w->policy, chunk->leaf), chunk->cutoff, 1, 0);
+	bool		graced;
+
+	SPI_cursor_fetch(portal, true, 1);
+	graced = SPI_processed > 0;
+	SPI_cursor_close(portal);
+	return graced;
+}
+
 /* The tids of the next rows, at most so many; false: these were the last. */
 static bool
 collect_tids(SswWork *w, SswChunk *chunk, int64 limit)

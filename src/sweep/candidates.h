@@ -29,6 +29,7 @@ extern int64 ssw_candidates_limit(SswWork *w);
 extern bool ssw_candidates_read_less(SswWork *w);
 extern void ssw_candidates_read_more(SswWork *w, TimestampTz start);
 extern Portal ssw_candidates_behind(SswWork *w, TimestampTz cutoff);
+extern bool ssw_candidates_graced(SswWork *w, const SswChunk *chunk);
 extern double ssw_candidates_planned(Portal portal);
 extern bool ssw_candidates_collect(SswWork *w, SswChunk *chunk, int64 limit);
 extern void ssw_candidates_of_blocks(SswWork *w, SswChunk *chunk);

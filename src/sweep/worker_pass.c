@@ -70,7 +70,6 @@ is_counted(SswWork *w, uint32 locked)
 
 		pass->counted = true;
 		pass->left_out = locked;
-		pass->graced = w->policy->row_grace != NULL;
 		return !trips;
 	}
 	if (locked != pass->left_out)
@@ -99,6 +98,8 @@ read_rows(SswWork *w, SswChunk *chunk)
 	ssw_action_lock_leaf(w->policy, pass->leaf, AccessShareLock);
 	ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
 	more = ssw_candidates_collect(w, chunk, limit);
+	if (!more && chunk->phase == SSW_PHASE_DEADLINE && w->policy->row_grace && !pass->graced && pass->above == 0)
+		pass->graced = ssw_candidates_graced(w, chunk);
 	ssw_spi_end_as(&save);
 	if (chunk->n > 0)
 		ssw_candidates_read_more(w, start);

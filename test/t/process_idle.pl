@@ -35,6 +35,31 @@ for my $turn (1 .. 9) {
 }
 ok($proved, 'before the next look that was planned, and the other policy does not look');
 
+# rows with a time to live of their own: none is in its grace
+$node->safe_psql('postgres', q{CREATE TABLE own (id int PRIMARY KEY, seen timestamptz, ttl_s int); INSERT INTO own SELECT i, now(), 1000 FROM generate_series(1, 10) AS i;
+    SELECT sweeper.register('own', last_seen => 'seen', ttl_column => 'ttl_s', ttl => '1 h', check_every => '4 s');
+    SELECT sweeper.create_pool('seats', seats => 2, ttl => '1 s'); SELECT session FROM sweeper.acquire('seats', 'me')});
+wait_for($node, q{SELECT count(*) = 1 FROM sweeper.cleanup_event WHERE relation = 'sweeper.session'}, 'a session of a pool ends');
+for my $policy (qw(own sweeper.session)) {
+    $node->safe_psql('postgres', "CALL sweeper.sweep('$policy')");
+    is($node->safe_psql('postgres', "SELECT next_look - last_look >= interval '900 ms' FROM sweeper.policy_status WHERE policy = '$policy'"), 't', "$policy rests");
+}
+
+# the first heartbeat, which writes no table
+$node->safe_psql('postgres', q{SELECT sweeper.register('written', policy => 'beats', deadline => 'd', ttl => '1 day', heartbeats => true, check_every => '4 s')});
+$proved = 0;
+for my $turn (1 .. 3) {
+    $node->safe_psql('postgres', q{CALL sweeper.sweep('beats'); } x 7);
+    wait_for($node, q{SELECT next_look > now() + interval '10 s' FROM sweeper.policy_status WHERE policy = 'beats'}, 'its next look is far away');
+    my $planned = $node->safe_psql('postgres', q{SELECT next_look FROM sweeper.policy_status WHERE policy = 'beats'});
+    my $since = $node->safe_psql('postgres', q{SELECT clock_timestamp() FROM sweeper.touch('beats', 1) AS t WHERE t});
+    wait_for($node, "SELECT last_look > '$since' FROM sweeper.policy_status WHERE policy = 'beats'", 'the first heartbeat is looked for');
+    $proved = $node->safe_psql('postgres', "SELECT now() < '$planned'") eq 't';
+    last if $proved;
+    $node->restart;
+}
+ok($proved, 'before the next look that was planned');
+
 # nothing would report a write
 $node->safe_psql('postgres', 'ALTER SYSTEM SET track_counts = off; SELECT pg_reload_conf()');
 ok(wait_until(sub {
