@@ -331,6 +331,31 @@ ssw_shmem_policies_full(void)
 	return SswShared->npolicies >= ssw_max_policies;
 }
 
+void
+ssw_shmem_refuse_policy(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("all %d slots for policies in shared memory are in use", ssw_max_policies),
+			 errhint("Raise \"session_sweeper.max_policies\" and restart the server, or unregister policies of any database.")));
+}
+
+/*
+ * A policy that this transaction makes has a slot, or is refused.  If the transaction
+ * fails, the coordinator gives the slot back when it reads the policies again.
+ */
+void
+ssw_shmem_add_policy(int policy_id)
+{
+	bool		fits;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	fits = ssw_shmem_policy(MyDatabaseId, policy_id, true) != NULL;
+	LWLockRelease(SswShared->lock);
+	if (!fits)
+		ssw_shmem_refuse_policy();
+}
+
 static void
 forget_policy(SswPolicyShared *s)
 {

@@ -145,7 +145,9 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 		}
 		ssw_policy_store_log(p->id, p->name, "register", NULL);
 		ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
-		if (!ssw_shmem_available())
+		if (ssw_shmem_available())
+			ssw_shmem_add_policy(p->id);
+		else
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is registered, but session_sweeper is not running in this server", p->name),
 					 errhint(SSW_PRELOAD_HINT)));

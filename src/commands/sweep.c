@@ -100,10 +100,7 @@ post_request(int policy_id, bool force, bool exact)
 	}
 	LWLockRelease(SswShared->lock);
 	if (mine == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d slots for policies in shared memory are in use", ssw_max_policies),
-				 errhint("Raise \"session_sweeper.max_policies\" and restart the server, or unregister policies of any database.")));
+		ssw_shmem_refuse_policy();
 	return mine;
 }
 

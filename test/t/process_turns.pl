@@ -175,10 +175,18 @@ $locker->quit;
 wait_for($node, "SELECT count(*) = 300 FROM sweeper.policy_status WHERE policy LIKE 'locked%' AND state = 'waiting'", 'and they when it is free');
 
 # there are as many places as max_policies says, for policies of users: the built-in ones of four databases take none
-$node->safe_psql('postgres', "SELECT count(sweeper.register('locked', policy => 'more_' || i, deadline => 'd', check_every => '1 d')) FROM generate_series(1, 30) AS i");
+my $more = "SELECT count(sweeper.register('locked', policy => 'more_' || i, deadline => 'd', check_every => '1 d')) FROM generate_series(1, 30) AS i";
+my ($ret, $out, $err) = $node->psql('postgres', $more);
+like($err, qr/all 310 slots for policies in shared memory are in use/, 'more are refused, also by one statement');
+is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.policy WHERE policy LIKE 'more%'"), 0, 'none is there');
+$node->append_conf('postgresql.conf', 'session_sweeper.max_policies = 340');
+$node->restart;
+$node->safe_psql('postgres', $more);
+$node->append_conf('postgresql.conf', 'session_sweeper.max_policies = 310');
+$node->restart;
 wait_for($node, "SELECT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'policy slots short')", 'more are a problem');
 like($node->safe_psql('postgres', "SELECT next_step FROM sweeper.problem WHERE problem = 'policy slots short'"), qr/max_policies = 400;/, 'it names the number that is needed');
-my ($ret, $out, $err) = $node->psql('postgres', "CALL sweeper.sweep('more_30')");
+($ret, $out, $err) = $node->psql('postgres', "CALL sweeper.sweep('more_30')");
 like($err, qr/all 310 slots for policies in shared memory are in use/, 'sweep refuses one that has none');
 is($node->safe_psql($_, "SELECT count(*) FROM sweeper.stat_policy WHERE policy LIKE 'sweeper.%' AND looks >= 0"), 7, "$_ has those of built-in policies") for qw(postgres first second third);
 $node->safe_psql('postgres', "SELECT count(sweeper.unregister('more_' || i)) FROM generate_series(1, 29) AS i");
