@@ -159,7 +159,9 @@ lacks_right(const char *kind, char *name, const char *right, char *full_name, Oi
 /*
  * May the role insert rows with these columns?  The table's owner inserts them later,
  * so the role's rights are checked when they are accepted and again when they are
- * written.  Row security of the role would not be checked, so it is refused.
+ * written.  Row security of the role would not be checked, so it is refused.  Code that
+ * others defined, as triggers before a superuser took the table over, runs as a superuser
+ * only if a superuser asked for that, as by INSERT.
  */
 void
 ssw_append_check_rights(Oid relid, Oid role, List *columns)
@@ -177,6 +179,12 @@ ssw_append_check_rights(Oid relid, Oid role, List *columns)
 		if (att == InvalidAttrNumber || pg_attribute_aclcheck(relid, att, role, ACL_INSERT) != ACLCHECK_OK)
 			lacks_right("table", get_rel_name(relid), "INSERT", ssw_guard_relation(relid), role);
 	}
+	if (superuser_arg(ssw_relation_owner(relid)) && !superuser_arg(role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot append to \"%s\": its owner is a superuser", get_rel_name(relid)),
+				 errdetail("Appended rows are written as the table's owner. Triggers and other code that the table uses would run as a superuser."),
+				 errhint("ALTER TABLE %s OWNER TO a role that is not a superuser; or INSERT INTO %s ...;", ssw_guard_relation(relid), ssw_guard_relation(relid))));
 	if (check_enable_rls(relid, role, true) != RLS_ENABLED)
 		role = ssw_relation_owner(relid);
 	if (check_enable_rls(relid, role, true) == RLS_ENABLED)
@@ -346,14 +354,17 @@ open_target(Oid relid)
 	return rel;
 }
 
-/* Put rows into sweeper.append_row: no index, no trigger, no statement.  Returns the number of the last. */
+/*
+ * Put rows into sweeper.append_row: no index, no trigger, no statement.  They are written
+ * as this owner of their table, or not at all.  Returns the number of the last.
+ */
 static int64
-insert_rows(int stream, Jsonb **rows, int n)
+insert_rows(int stream, Oid owner, Jsonb **rows, int n)
 {
 	Relation	rel = table_open(ssw_multi_insert_relation("append_row"), RowExclusiveLock);
 	Oid			sequence = ssw_multi_insert_relation("append_row_seq");
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
-	bool		nulls[] = {false, false, false, false};
+	bool		nulls[] = {false, false, false, false, false};
 	TupleTableSlot *slots[INSERT_ROWS];
 	int64		id = 0;
 
@@ -364,7 +375,7 @@ insert_rows(int stream, Jsonb **rows, int n)
 		count = Min(n - from, INSERT_ROWS);
 		for (int i = 0; i < count; i++)
 		{
-			Datum		values[] = {0, Int32GetDatum(stream), now, JsonbPGetDatum(rows[from + i])};
+			Datum		values[] = {0, Int32GetDatum(stream), ObjectIdGetDatum(owner), now, JsonbPGetDatum(rows[from + i])};
 
 			id = nextval_internal(sequence, false);
 			values[0] = Int64GetDatum(id);
@@ -383,6 +394,7 @@ static int64
 accept_rows(Oid relid, Jsonb **rows, int n)
 {
 	Relation	rel = open_target(relid);
+	Oid			owner = rel->rd_rel->relowner;
 	int			stream;
 	int64		id;
 
@@ -393,7 +405,7 @@ accept_rows(Oid relid, Jsonb **rows, int n)
 	check_room(relid, n);
 	stream = find_stream(rel);
 	relation_close(rel, NoLock);
-	id = insert_rows(stream, rows, n);
+	id = insert_rows(stream, owner, rows, n);
 	ssw_task_xact_rows_add(n);
 	return id;
 }
@@ -480,12 +492,19 @@ ssw_alter_append(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* After a dump and restore: rows that a role of this name appended to a table of this name belong to the caller. */
+/*
+ * After a dump and restore: rows that a role of this name appended to a table of this name
+ * belong to the caller, and are written as the table's present owner.
+ */
 static void
 adopt_restored(Oid relid)
 {
-	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID};
-	Datum		values[5];
+	static const char *const sql =
+	"WITH mine AS (UPDATE sweeper.append_stream AS s SET relid = $1, system_identifier = $3, database = $4, role_oid = $5 FROM sweeper._append_stream AS h"
+	" WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1 RETURNING s.stream)"
+	" UPDATE sweeper.append_row AS r SET owner = $6 FROM mine WHERE r.stream = mine.stream";
+	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID, OIDOID};
+	Datum		values[6];
 	SswCaller	c = ssw_caller_begin("sweeper.flush()");
 
 	values[0] = ObjectIdGetDatum(relid);
@@ -493,8 +512,8 @@ adopt_restored(Oid relid)
 	values[2] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[3] = ObjectIdGetDatum(MyDatabaseId);
 	values[4] = ObjectIdGetDatum(c.userid);
-	ssw_plan_execute("UPDATE sweeper.append_stream AS s SET relid = $1, system_identifier = $3, database = $4, role_oid = $5 FROM sweeper._append_stream AS h"
-					 " WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1", 5, types, values, NULL, false);
+	values[5] = ObjectIdGetDatum(ssw_relation_owner(relid));
+	ssw_plan_execute(sql, 6, types, values, NULL, false);
 	ssw_caller_end(&c);
 }
 

@@ -34,7 +34,7 @@
 /* Columns of sweeper.append_row. */
 enum
 {
-	ROW_ID = 1, ROW_STREAM, ROW_APPENDED_AT, ROW_DATA
+	ROW_ID = 1, ROW_STREAM, ROW_OWNER, ROW_APPENDED_AT, ROW_DATA
 };
 
 typedef struct SswAppendStream
@@ -245,6 +245,7 @@ ssw_append_queue_take(const SswAppendTarget *t, const SswAppendPlace *places, in
 		s = find_stream(t->streams, t->nstreams, DatumGetInt32(slot_getattr(slot, ROW_STREAM, &isnull)));
 		rows[taken].id = places[i].id;
 		rows[taken].role = s ? s->role : InvalidOid;
+		rows[taken].owner = DatumGetObjectId(slot_getattr(slot, ROW_OWNER, &isnull));
 		rows[taken].data = DatumGetJsonbPCopy(slot_getattr(slot, ROW_DATA, &isnull));
 		ExecClearTuple(slot);
 		if (s && table_tuple_delete(rel, &tid, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot, true, &failure, false) == TM_Ok)

@@ -35,6 +35,7 @@ typedef struct SswAppendedRow
 {
 	Jsonb	   *data;
 	Oid			role;			/* that appended it */
+	Oid			owner;			/* of the table at that time */
 	int64		id;
 } SswAppendedRow;
 

@@ -4,8 +4,9 @@
  *
  * Runs in an ordinary worker, to which the coordinator gives an owner of tables
  * (append_demand.c).  One transaction deletes rows where append() has put them
- * (append_queue.c) and inserts them into their table, so that each is written once, in the order of their numbers.  They
- * are inserted as the table's owner, through the gate.  The role that appended a row must
+ * (append_queue.c) and inserts them into their table, so that each is written once, in
+ * the order of their numbers.  They are inserted through the gate as the table's owner,
+ * which must be the same as when they were appended.  The role that appended a row must
  * still have the right to insert it.  A batch that fails is tried again in halves, down to
  * the row that cannot be written, which is set aside with its error.
  *
@@ -184,13 +185,20 @@ insert_all(void *arg)
 	ssw_deferred_fire();
 }
 
-/* May those who appended the rows insert them now? */
+/* May those who appended the rows insert them now, as this owner? */
 static void
-check_rights(const SswAppendTarget *t, const SswAppendedRow *rows, int n)
+check_rights(const SswAppendTarget *t, Oid owner, const SswAppendedRow *rows, int n)
 {
 	for (int i = 0; i < n; i++)
+	{
+		if (rows[i].owner != owner)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("the owner of relation %s has changed since the row was appended", t->relation),
+					 errhint("If the table's code may run as the new owner, append the row again.")));
 		if (i == 0 || rows[i].role != rows[i - 1].role || !ssw_append_same_columns(rows[i].data, rows[i - 1].data))
 			ssw_append_check_rights(t->relid, rows[i].role, names_of(columns_of(rows[i].data)));
+	}
 }
 
 /* Run a statement on our own tables; see SPI_tuptable. */
@@ -278,7 +286,7 @@ move(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 		rel = open_table(t, run);
 		ssw_spi_begin();
 		in = take(t, places, n);
-		check_rights(t, in.rows, in.n);
+		check_rights(t, rel->rd_rel->relowner, in.rows, in.n);
 		ssw_append_check_partitions(rel, AccessShareLock);
 
 		/* names in triggers are looked up in the schema of the table */

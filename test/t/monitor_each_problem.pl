@@ -154,7 +154,7 @@ gone('lag above max_lag', 'slow');
 $pasted{'lag above max_lag'} = basename(__FILE__);
 
 # what was appended and cannot be written
-sql(q{CREATE ROLE appender LOGIN; SELECT sweeper.grant_access('appender', 'user'); CREATE TABLE target (id int CHECK (id < 5)); GRANT INSERT ON target TO appender});
+sql(q{CREATE ROLE appender LOGIN; SELECT sweeper.grant_access('appender', 'user'); CREATE TABLE target (id int CHECK (id < 5)); CREATE ROLE host; ALTER TABLE target OWNER TO host; GRANT INSERT ON target TO appender});
 sql(q{SET ROLE appender; SELECT sweeper.append('target', '{"id": 7}'); CALL sweeper.flush('target')});
 like(paste('appended rows failed'), qr/"id": 7.*23514/, 'appended rows failed: it shows them');
 sql(q{SET ROLE appender; SELECT sweeper.take_append_failed_rows('public.target')});

@@ -217,7 +217,7 @@ for (1 .. 2) {
 }
 
 # a third role and its rows have their turn, too, whatever the others have to do
-sql(q{CREATE TABLE turns (n int); GRANT INSERT ON turns TO mute; ALTER ROLE mute LOGIN});
+sql(q{CREATE TABLE turns (n int); CREATE ROLE host; ALTER TABLE turns OWNER TO host; GRANT INSERT ON turns TO mute; ALTER ROLE mute LOGIN});
 for my $role (qw(ann bob)) { sql(qq{SET ROLE $role; SELECT count(sweeper.submit_sql('SELECT pg_sleep(0.2)', 'turn')) FROM generate_series(1, 200)}) }
 sql(q{SET ROLE mute; SELECT sweeper.append('turns', '{"n": 1}')});
 ended($t = submit('mute', 'SELECT 1'));

@@ -12,7 +12,8 @@ sub as { my ($role, $sql) = @_; return sql($sql, connstr => $node->connstr('post
 sql(q{CREATE EXTENSION session_sweeper; CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE cut LOGIN;
     SELECT sweeper.grant_access(r, 'user') FROM unnest('{ann,bob,cut}'::regrole[]) AS r;
     REVOKE CONNECT ON DATABASE postgres FROM PUBLIC; GRANT CONNECT ON DATABASE postgres TO ann, bob;
-    CREATE TABLE slow (n int); CREATE TABLE quick (n int); GRANT INSERT, SELECT ON slow, quick TO ann, bob, cut});
+    CREATE TABLE slow (n int); CREATE TABLE quick (n int); GRANT INSERT, SELECT ON slow, quick TO ann, bob, cut;
+    CREATE ROLE host; ALTER TABLE slow OWNER TO host; ALTER TABLE quick OWNER TO host});
 
 # A role that no process can connect as: what is its, is told; others go on, and so do its rows.
 sql(q{SET ROLE cut; SELECT sweeper.append('quick', '{"n": -1}')});

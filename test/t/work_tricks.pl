@@ -14,6 +14,7 @@ $node->safe_psql('postgres', q{
     CREATE ROLE mallory LOGIN;
     SELECT sweeper.grant_access(r, 'user') FROM unnest('{app,dba,mallory}'::regrole[]) AS r;
     CREATE TABLE proof (who name, session name);
+    CREATE ROLE host; ALTER TABLE proof OWNER TO host;
     GRANT SELECT, INSERT ON proof TO PUBLIC;
     GRANT CREATE ON SCHEMA public TO mallory;
     ALTER ROLE dba SET role = 'app'});
