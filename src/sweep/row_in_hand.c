@@ -5,8 +5,8 @@
  * Runs in workers.  Code of a table's owner can end its process: it outlives the
  * hard limit, terminates its own backend, makes an error FATAL.  Nothing is caught
  * then, so the process notes as it exits which row it had in hand.  Its successor
- * takes the rows of the policy, or of the table with appended rows, one by one, until
- * all were handled.  A row that has ended SSW_MAX_DEATHS workers is set aside.
+ * takes the rows of the policy, or those that a role appended to the table, one by one,
+ * until all were handled.  A row that has ended SSW_MAX_DEATHS workers is set aside.
  *
  * Shares the list of these rows, private to this file, under a lock of its own.  A
  * crash of the server empties it: that blames no row.
@@ -30,8 +30,8 @@ typedef struct Entry
 {
 	Oid			database;		/* invalid: no entry */
 	int			policy_id;		/* 0: rows of append() */
-	Oid			relid;			/* the leaf, or their table */
-	int64		row;			/* 0: all rows of the policy, or of the table */
+	Oid			relid;			/* the leaf; or the number of their stream */
+	int64		row;			/* 0: all rows of the policy, or stream */
 	int			deaths;			/* of row 0: since a row was handled */
 } Entry;
 
@@ -179,7 +179,7 @@ ssw_in_hand_went_well(int policy_id)
 	(void) reset_deaths(policy_id, 0, 0);
 }
 
-/* All rows of the policy, or of the table, were handled or set aside. */
+/* All rows of the policy, or stream, were handled or set aside. */
 void
 ssw_in_hand_forget(int policy_id, Oid relid)
 {

@@ -17,6 +17,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -40,7 +41,6 @@ enum
 typedef struct SswAppendStream
 {
 	int			stream;
-	Oid			role;
 	int			flush_rows;
 	int64		flush_every_us;
 	SswAppendTarget *target;
@@ -77,17 +77,23 @@ find_stream(Stream *streams, int n, int stream)
 	return NULL;
 }
 
+/* Roles are served separately, so that rows of one which wait for locks keep no other's waiting. */
 static SswAppendTarget *
-target_of(List **targets, Oid relid, const char *relation)
+target_of(List **targets, int stream, Oid relid, Oid role, const char *relation)
 {
 	SswAppendTarget *t;
 	ListCell   *lc;
 
 	foreach(lc, *targets)
-		if (((SswAppendTarget *) lfirst(lc))->relid == relid)
-		return lfirst(lc);
+	{
+		t = lfirst(lc);
+		if (t->relid == relid && t->role == role)
+			return t;
+	}
 	t = palloc0(sizeof(SswAppendTarget));
+	t->stream = stream;
 	t->relid = relid;
+	t->role = role;
 	t->relation = pstrdup(relation);
 	t->batch = INT_MAX;
 	t->room = FIRST_PLACES;
@@ -101,7 +107,7 @@ static Stream *
 read_streams(Oid owner, List **targets, MemoryContext cxt, int *n)
 {
 	static const char *const sql =
-	"SELECT s.stream, s.relid, s.relation, s.role_oid, s.flush_rows, (extract(epoch FROM s.flush_every) * 1000000)::bigint"
+	"SELECT s.stream, s.relid, s.relation, s.role_oid, s.flush_rows, (extract(epoch FROM s.flush_every) * 1000000)::bigint, s.resume_after"
 	" FROM sweeper._append_stream AS s JOIN pg_catalog.pg_class AS c ON c.oid = s.relid AND c.relowner = $1 WHERE s.here ORDER BY s.stream";
 	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(owner);
@@ -114,8 +120,10 @@ read_streams(Oid owner, List **targets, MemoryContext cxt, int *n)
 	for (int i = 0; i < *n; i++)
 	{
 		streams[i].stream = DatumGetInt32(ssw_spi_column(i, 1));
-		streams[i].target = target_of(targets, DatumGetObjectId(ssw_spi_column(i, 2)), ssw_spi_text(i, 3));
-		streams[i].role = DatumGetObjectId(ssw_spi_column(i, 4));
+		streams[i].target = target_of(targets, streams[i].stream, DatumGetObjectId(ssw_spi_column(i, 2)),
+									  DatumGetObjectId(ssw_spi_column(i, 4)), ssw_spi_text(i, 3));
+		if (DatumGetInt64(ssw_spi_column(i, 7)) != 0)
+			streams[i].target->resume_after = DatumGetInt64(ssw_spi_column(i, 7));
 		streams[i].flush_rows = DatumGetInt32(ssw_spi_column(i, 5));
 		streams[i].flush_every_us = DatumGetInt64(ssw_spi_column(i, 6));
 	}
@@ -177,13 +185,35 @@ read_rows(Stream *streams, int nstreams, int most)
 static int
 compare_targets(const ListCell *a, const ListCell *b)
 {
-	return compare_places(((SswAppendTarget *) lfirst(a))->places, ((SswAppendTarget *) lfirst(b))->places);
+	const SswAppendTarget *x = lfirst(a);
+	const SswAppendTarget *y = lfirst(b);
+
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return compare_places(x->places, y->places);
+}
+
+/* The rows at which the last turn ended, and those before, come last. */
+static void
+begin_behind(SswAppendTarget *t)
+{
+	SswAppendPlace *first;
+	int			n = 0;
+
+	while (n < t->n && t->places[n].id <= t->resume_after)
+		n++;
+	first = palloc((n + 1) * sizeof(SswAppendPlace));
+	memcpy(first, t->places, n * sizeof(SswAppendPlace));
+	memmove(t->places, t->places + n, (t->n - n) * sizeof(SswAppendPlace));
+	memcpy(t->places + t->n - n, first, n * sizeof(SswAppendPlace));
+	pfree(first);
 }
 
 /*
- * The owner's tables that have rows that are due, and the oldest rows of each, at most so
- * many; those with the oldest first.  flush() makes rows due by number.  In SPI, as the
- * extension; the result is in the context.
+ * The owner's tables that have rows that are due, for each role that appended them, and
+ * its oldest rows, at most so many.  Those with the oldest are first.  Where some rows
+ * waited for locks or other rows, they are last, in a random order.  flush() makes rows
+ * due by number.  In SPI, as the extension; the result is in the context.
  */
 List	   *
 ssw_append_queue_read(Oid owner, int64 up_to, int most, MemoryContext cxt)
@@ -216,9 +246,12 @@ ssw_append_queue_read(Oid owner, int64 up_to, int most, MemoryContext cxt)
 		if (!t->due)
 			continue;
 		sort_places(t, most);
+		t->rank = t->resume_after ? (pg_prng_uint32(&pg_global_prng_state) | 1) : 0;
 		due = lappend(due, t);
 	}
 	list_sort(due, compare_targets);
+	foreach(lc, due)
+		begin_behind(lfirst(lc));
 	MemoryContextSwitchTo(old);
 	return due;
 }
@@ -244,11 +277,10 @@ ssw_append_queue_take(const SswAppendTarget *t, const SswAppendPlace *places, in
 			continue;
 		s = find_stream(t->streams, t->nstreams, DatumGetInt32(slot_getattr(slot, ROW_STREAM, &isnull)));
 		rows[taken].id = places[i].id;
-		rows[taken].role = s ? s->role : InvalidOid;
 		rows[taken].owner = DatumGetObjectId(slot_getattr(slot, ROW_OWNER, &isnull));
 		rows[taken].data = DatumGetJsonbPCopy(slot_getattr(slot, ROW_DATA, &isnull));
 		ExecClearTuple(slot);
-		if (s && table_tuple_delete(rel, &tid, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot, true, &failure, false) == TM_Ok)
+		if (s && s->target == t && table_tuple_delete(rel, &tid, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot, true, &failure, false) == TM_Ok)
 			taken++;
 	}
 	ExecDropSingleTupleTableSlot(slot);

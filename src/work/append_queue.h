@@ -17,11 +17,16 @@ typedef struct SswAppendPlace
 	int			bytes;
 } SswAppendPlace;
 
-/* A table of the owner, and the rows that wait for it, in the order of their numbers. */
+/* A table of the owner, a role, and its rows that wait for the table, in the order in which they are written. */
 typedef struct SswAppendTarget
 {
 	Oid			relid;
+	Oid			role;
+	int			stream;			/* the first of the role's streams */
 	char	   *relation;
+	int64		resume_after;	/* rows wait for locks or other rows: where
+								 * the last turn ended, or -1: all were tried */
+	uint32		rank;			/* and then it is behind others */
 	int			batch;			/* at most so many in one transaction */
 	bool		due;
 	int			n;
@@ -34,7 +39,6 @@ typedef struct SswAppendTarget
 typedef struct SswAppendedRow
 {
 	Jsonb	   *data;
-	Oid			role;			/* that appended it */
 	Oid			owner;			/* of the table at that time */
 	int64		id;
 } SswAppendedRow;

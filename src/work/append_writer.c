@@ -56,21 +56,21 @@
 								 * that wait */
 #define MOVE_LOCK_TIMEOUT	"100ms"
 #define MOVE_TRIES	5
-#define MAX_WAITS	12			/* for locks: as many as lead to one row of
-								 * many */
 #define MOVE_MS		10000		/* for rows that are written together */
 #define BATCH_MS	1000		/* so long a batch should take */
 #define BATCH_GROWTH	8
-#define TABLE_US	USECS_PER_SEC	/* for a table, before others have a turn */
+#define TABLE_US	USECS_PER_SEC	/* for rows of a role for a table, before
+									 * others have a turn */
+#define REFERS_US	(10 * 1000) /* of that, for a row that waits for another */
 #define READ_SHARE	4			/* or so many times as long as reading took */
 #define REST_US		(500 * 1000)	/* less than it takes until the next look */
 #define TURN_US		(10 * USECS_PER_SEC)	/* for an owner */
 
 typedef struct Trouble
 {
-	Oid			relid;
+	int			stream;
 	int			sqlerrcode;		/* that was logged, or 0 */
-	TimestampTz rest_until;		/* no row of it could be written: it waits */
+	TimestampTz rest_until;		/* no more rows could be written: it waits */
 } Trouble;
 
 /* Rows to insert, as the owner of their table. */
@@ -81,13 +81,14 @@ typedef struct Insertion
 	int			n;
 } Insertion;
 
-/* What happens while the rows of a table are written. */
+/* What happens while rows that a role appended to a table are written. */
 typedef struct Run
 {
 	bool		(*must_stop) (void);
 	MemoryContext cxt;			/* of a batch */
+	TimestampTz until;			/* the turn of the role and table */
 	bool		left;			/* some stay for another time */
-	int			waits;			/* for locks or other rows */
+	int64		reached;		/* the last that was tried */
 	bool		too_slow;		/* the last batch took its time */
 	bool		table_locked;	/* it found the table locked */
 } Run;
@@ -185,7 +186,7 @@ insert_all(void *arg)
 	ssw_deferred_fire();
 }
 
-/* May those who appended the rows insert them now, as this owner? */
+/* May the role that appended the rows insert them now, as this owner? */
 static void
 check_rights(const SswAppendTarget *t, Oid owner, const SswAppendedRow *rows, int n)
 {
@@ -196,34 +197,22 @@ check_rights(const SswAppendTarget *t, Oid owner, const SswAppendedRow *rows, in
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("the owner of relation %s has changed since the row was appended", t->relation),
 					 errhint("If the table's code may run as the new owner, append the row again.")));
-		if (i == 0 || rows[i].role != rows[i - 1].role || !ssw_append_same_columns(rows[i].data, rows[i - 1].data))
-			ssw_append_check_rights(t->relid, rows[i].role, names_of(columns_of(rows[i].data)));
+		if (i == 0 || !ssw_append_same_columns(rows[i].data, rows[i - 1].data))
+			ssw_append_check_rights(t->relid, t->role, names_of(columns_of(rows[i].data)));
 	}
 }
 
-/* Run a statement on our own tables; see SPI_tuptable. */
+/* Run a statement on our own tables, in a transaction of its own: how many rows. */
 static uint64
-execute(const char *sql, int nargs, Oid *types, Datum *values)
+execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *run)
 {
 	SswIdentity save;
 	uint64		n;
 
-	ssw_identity_become_extension(&save);
-	n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
-	ssw_identity_restore(&save);
-	return n;
-}
-
-/* The same in a transaction of its own: how many rows. */
-static uint64
-execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *run)
-{
-	uint64		n;
-
 	ssw_spi_start_transaction();
-	ssw_spi_begin();
-	n = execute(sql, nargs, types, values);
-	ssw_spi_end();
+	ssw_spi_begin_as_extension(&save);
+	n = ssw_plan_execute(sql, nargs, types, values, NULL, false);
+	ssw_spi_end_as(&save);
 	ssw_spi_commit();
 	MemoryContextSwitchTo(run->cxt);
 	return n;
@@ -236,7 +225,7 @@ take(const SswAppendTarget *t, const SswAppendPlace *places, int n)
 	Insertion	in = {.target = t,.rows = palloc(n * sizeof(SswAppendedRow))};
 
 	in.n = ssw_append_queue_take(t, places, n, in.rows);
-	ssw_in_hand_set(0, t->relid, in.n == 1 ? in.rows[0].id : 0);
+	ssw_in_hand_set(0, t->stream, in.n == 1 ? in.rows[0].id : 0);
 	return in;
 }
 
@@ -382,7 +371,7 @@ refers_to_waiting(const SswAppendTarget *t, const SswAppendPlace *place, const E
 {
 	static const char *const sql =
 	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
-	" WHERE s.here AND s.relid <> $1 AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2 AND q.id = $3)"
+	" WHERE s.here AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2 AND q.id = $3)"
 	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') LIMIT 1";
 	Oid			types[] = {OIDOID, TIDOID, INT8OID};
 	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid), Int64GetDatum(place->id)};
@@ -390,24 +379,24 @@ refers_to_waiting(const SswAppendTarget *t, const SswAppendPlace *place, const E
 	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 3, types, values, run) > 0;
 }
 
-/* The last error of a table, as this worker knows it. */
+/* The last error of a role's rows for a table, as this worker knows it. */
 static Trouble *
-trouble_of(Oid relid)
+trouble_of(const SswAppendTarget *t)
 {
 	static Trouble last[16];
-	Trouble    *t = &last[relid % lengthof(last)];
+	Trouble    *trouble = &last[t->stream % lengthof(last)];
 
-	if (t->relid != relid)
-		memset(t, 0, sizeof(Trouble));
-	t->relid = relid;
-	return t;
+	if (trouble->stream != t->stream)
+		memset(trouble, 0, sizeof(Trouble));
+	trouble->stream = t->stream;
+	return trouble;
 }
 
-/* The rows are tried again later.  This worker logs each error of a table once. */
+/* The rows are tried again later.  This worker logs each error of a role's rows for a table once. */
 static void
 leave(const SswAppendTarget *t, const ErrorData *e, bool next_may_work, Run *run)
 {
-	Trouble    *trouble = trouble_of(t->relid);
+	Trouble    *trouble = trouble_of(t);
 
 	if (!run->left && trouble->sqlerrcode != e->sqlerrcode)
 		ereport(LOG,
@@ -425,17 +414,22 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 {
 	ErrorData  *e = move(t, places, n, run);
 	SswFailureClass failure;
+	bool		in_time;
 	bool		next_may_work;
 
 	for (int tries = 1; e && n == 1 && may_pass(e) && !run->too_slow && !run->must_stop() && tries < MOVE_TRIES; tries++)
 		e = move(t, places, n, run);
 	if (e == NULL)
+	{
+		run->reached = places[n - 1].id;
 		return true;
+	}
 	failure = ssw_error_classify(e->sqlerrcode);
+	in_time = GetCurrentTimestamp() < run->until;
 	/* a single row that is too slow would be too slow each time */
 	if (run->must_stop() && (n > 1 || !run->too_slow))
 		return false;
-	if (run->table_locked || (failure == SSW_FAIL_LOCKED && ++run->waits > MAX_WAITS))
+	if (run->table_locked || (failure == SSW_FAIL_LOCKED && n > 1 && !in_time))
 	{
 		leave(t, e, false, run);
 		return false;
@@ -445,17 +439,24 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 	if (n == 1 && refers_to_waiting(t, places, e, run))
 	{
 		run->left = true;
-		return ++run->waits <= MAX_WAITS;
+		run->reached = places->id;
+		run->until -= REFERS_US;
+		if (!in_time)
+			trouble_of(t)->rest_until = GetCurrentTimestamp() + REST_US;
+		return in_time;
 	}
 	if (is_of_row(e))
 	{
 		set_aside(t, places, n, e->sqlerrcode, e->message, run);
+		run->reached = places->id;
 		return true;
 	}
 	/* the next rows may work, unless the error is the table's or the server's */
 	next_may_work = n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
-	leave(t, e, next_may_work, run);
-	return next_may_work;
+	leave(t, e, next_may_work && in_time, run);
+	if (next_may_work)
+		run->reached = places->id;
+	return next_may_work && in_time;
 }
 
 /* May anything be written in this transaction? */
@@ -496,21 +497,41 @@ count_batch(const SswAppendTarget *t, int from, int most)
 	return n;
 }
 
-/* Write the rows of one table, for about so long; true: there may be more at once. */
+/* Where the next turn begins, unless somebody has just locked the streams. */
+static void
+resume_after(const SswAppendTarget *t, int64 id, const Run *run)
+{
+	static const char *const sql =
+	"UPDATE sweeper.append_stream SET resume_after = $1 WHERE stream IN"
+	" (SELECT stream FROM sweeper.append_stream WHERE relid = $2 AND role_oid = $3 FOR UPDATE SKIP LOCKED)";
+	Oid			types[] = {INT8OID, OIDOID, OIDOID};
+	Datum		values[] = {Int64GetDatum(id), ObjectIdGetDatum(t->relid), ObjectIdGetDatum(t->role)};
+
+	if (id != t->resume_after)
+		(void) execute_apart(sql, 3, types, values, run);
+}
+
+/*
+ * Write the rows that one role appended to a table, for about so long; true: there may be
+ * more at once.  Rows that wait for locks, or for other rows, take that time.  If it was not
+ * enough to try all rows, the next turn begins behind the row at which this one ended, so
+ * that rows behind are written soon.
+ */
 static bool
 move_target(const SswAppendTarget *t, int64 us, Run *run)
 {
-	TimestampTz until = GetCurrentTimestamp() + us;
-	bool		singly = ssw_in_hand_singly(0, t->relid);
+	bool		singly = ssw_in_hand_singly(0, t->stream);
 	int			batch = 1;
 	int			from = 0;
+	bool		all;
 
-	if (GetCurrentTimestamp() < trouble_of(t->relid)->rest_until)
+	if (GetCurrentTimestamp() < trouble_of(t)->rest_until)
 		return false;
 	pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", t->relation));
+	run->until = GetCurrentTimestamp() + us;
 	run->left = false;
-	run->waits = 0;
-	while (from < t->n && !run->must_stop() && GetCurrentTimestamp() < until)
+	run->reached = t->resume_after;
+	while (from < t->n && !run->must_stop() && GetCurrentTimestamp() < run->until)
 	{
 		TimestampTz began = GetCurrentTimestamp();
 		int			rows = count_batch(t, from, singly ? 1 : batch);
@@ -518,7 +539,7 @@ move_target(const SswAppendTarget *t, int64 us, Run *run)
 
 		MemoryContextReset(run->cxt);
 		MemoryContextSwitchTo(run->cxt);
-		if (singly && ssw_in_hand_deaths(0, t->relid, t->places[from].id) >= SSW_MAX_DEATHS)
+		if (singly && ssw_in_hand_deaths(0, t->stream, t->places[from].id) >= SSW_MAX_DEATHS)
 			set_aside(t, t->places + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
 		else if (!move_in_halves(t, t->places + from, rows, run))
 			break;
@@ -527,11 +548,13 @@ move_target(const SswAppendTarget *t, int64 us, Run *run)
 		most = (double) rows * BATCH_MS * 1000 / Max(1, GetCurrentTimestamp() - began);
 		batch = Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), t->batch));
 	}
-	if (from == t->n && !run->left)
+	all = from == t->n && !run->left;
+	resume_after(t, all ? 0 : from == t->n ? -1 : run->left || t->resume_after > 0 ? run->reached : 0, run);
+	if (all)
 	{
-		trouble_of(t->relid)->sqlerrcode = 0;
+		trouble_of(t)->sqlerrcode = 0;
 		if (singly)
-			ssw_in_hand_forget(0, t->relid);
+			ssw_in_hand_forget(0, t->stream);
 	}
 	return !run->left && from > 0 && (from < t->n || t->n == MAX_PLACES);
 }
