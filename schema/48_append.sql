@@ -53,10 +53,11 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_alter_append';
 CREATE PROCEDURE sweeper.flush(target regclass)
 LANGUAGE c AS 'MODULE_PATHNAME', 'ssw_flush';
 
--- Are the OIDs of a stream those of this database (here)?  pg_upgrade copies service_mark, a dump does not.  holder: the role
--- by its OID; for rows restored into another cluster, by its name.
+-- Are the OIDs of a stream those of this database (here)?  pg_upgrade copies service_mark, a dump does not.  Then, what are the
+-- names now?  holder: the role by its OID; for rows restored into another cluster, by its name.
 CREATE VIEW sweeper._append_stream AS
-SELECT s.*, s.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+SELECT s.*, (SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = s.relid) AS relation_now,
+       (SELECT a.rolname FROM pg_catalog.pg_roles AS a WHERE a.oid = s.role_oid) AS role_now, s.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
        AND (s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)
             OR EXISTS (SELECT FROM sweeper.service_mark AS m WHERE s.system_identifier = ANY (m.clusters))) AS here,
        CASE WHEN s.system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN s.role_oid
@@ -104,5 +105,5 @@ COMMENT ON FUNCTION sweeper.alter_append IS
 'Sets how soon (flush_every) and how many at a time (flush_rows) appended rows of a table are written. null leaves a value unchanged. For the table''s owner. Errors: 42501 not the owner, 42P01 no such table, 42809 not an ordinary or partitioned table, 42704 no row was ever appended to it, 22023 out of range.';
 COMMENT ON PROCEDURE sweeper.flush IS
 'Waits until every row that the caller has appended to the table, and committed, is written or set aside. It also releases rows of a dump that the role of this name had appended to the table of this name. Errors: 25001 in a transaction block, 22004 null, 42809 no table that can be appended to, 42P01 no such table, 55000 not preloaded, or session_sweeper.enabled is off, or session_sweeper.databases does not list the database.';
-COMMENT ON VIEW sweeper._append_stream IS 'Streams, whether their oids are those of this database (after a restore they are not), and whose they are.';
+COMMENT ON VIEW sweeper._append_stream IS 'Streams, whether their oids are those of this database (after a restore they are not), the present names of these, and whose they are.';
 COMMENT ON VIEW sweeper._append_waiting IS 'Streams with rows, and whether these are due.';

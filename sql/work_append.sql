@@ -360,7 +360,27 @@ SELECT a, "B", c FROM many ORDER BY id LIMIT 7;
 SELECT count(*), bool_and(later) AS in_order, max(a) FROM (SELECT a, id > lag(id) OVER (ORDER BY a) AS later FROM many WHERE a BETWEEN 6 AND 1001) AS m;
 SELECT a FROM many WHERE a > 1001 ORDER BY id;
 SELECT row_data, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.many';
-DROP TABLE many;
+-- a table under another name is the same table, and so is a role
+ALTER ROLE regress_appender RENAME TO regress_renamed;
+DO $$ BEGIN
+    FOR i IN 1 .. 5 LOOP
+        EXECUTE format('ALTER TABLE %I RENAME TO %I', CASE i WHEN 1 THEN 'many' ELSE 'Many ' || i - 1 END, 'Many ' || i);
+        EXECUTE format('SELECT sweeper.append(%L, %L)', format('%I', 'Many ' || i), jsonb_build_object('a', 2000 + i));
+        COMMIT;
+    END LOOP;
+END $$;
+CALL sweeper.flush('"Many 5"');
+DO $$ BEGIN
+    FOR i IN 1 .. 6000 LOOP
+        EXIT WHEN EXISTS (SELECT FROM sweeper.append_failed_row WHERE relation = 'public."Many 5"' AND role = 'regress_renamed');
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END $$;
+SELECT count(*) FROM "Many 5" WHERE a > 2000;
+SELECT relation, CASE role WHEN current_user THEN '(me)' ELSE role END AS role FROM sweeper.append_stream WHERE relid = '"Many 5"'::regclass ORDER BY stream;
+SELECT relation, role, row_data FROM sweeper.append_failed_row WHERE relation LIKE '%any%';
+ALTER ROLE regress_renamed RENAME TO regress_appender;
+DROP TABLE "Many 5";
 DROP TABLE child, parent;
 DELETE FROM sweeper.append_failed;
 DELETE FROM sweeper.append_stream;

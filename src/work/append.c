@@ -83,12 +83,16 @@ on_relcache(Datum arg, Oid relid)
 	streams_stale = true;
 }
 
-/* Read the stream's number.  A new one (*made) is undone by the caller's rollback. */
+/*
+ * Read the stream's number.  A new one (*made) is undone by the caller's rollback.  The
+ * names of the table and the role follow later (append_demand.c): no caller locks a
+ * stream, for which others would wait.
+ */
 static int
 read_stream(Oid relid, bool *made)
 {
 	static const char *const find =
-	"SELECT stream, xmin FROM sweeper.append_stream WHERE relid = $1 AND relation = $2 AND role = $3 AND role_oid = $6 AND system_identifier = $4 AND database = $5"
+	"SELECT stream, xmin FROM sweeper.append_stream WHERE relid = $1 AND role_oid = $6 AND system_identifier = $4 AND database = $5"
 	" ORDER BY stream LIMIT 1";
 	static const char *const make =
 	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid, flush_every, flush_rows)"

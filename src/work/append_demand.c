@@ -30,9 +30,12 @@ static List *due = NIL;			/* owners (Oid) of tables with rows that are
 								 * TopMemoryContext */
 static TimestampTz look_at = 0; /* without a reason */
 
-/* Set rows aside whose table or role is gone; delete the streams of such tables that have no rows left. */
+/*
+ * Set rows aside whose table or role is gone; delete the streams of such tables that have
+ * no rows left.  The others get the present names, which a dump takes along.
+ */
 static void
-set_gone_aside(void)
+tidy_streams(void)
 {
 	static const char *const sql =
 	"WITH gone AS MATERIALIZED (SELECT r.ctid, CASE WHEN c.oid IS NULL THEN '42P01' ELSE '42704' END AS code,"
@@ -48,8 +51,14 @@ set_gone_aside(void)
 	" AND NOT EXISTS (SELECT FROM sweeper.append_row AS r WHERE r.stream = s.stream)"
 	" AND NOT EXISTS (SELECT FROM sweeper.append_failed AS f WHERE f.stream = s.stream)";
 
+	static const char *const rename =
+	"WITH renamed AS MATERIALIZED (SELECT d.stream, n.relation_now, n.role_now FROM sweeper.append_stream AS d JOIN sweeper._append_stream AS n USING (stream)"
+	" WHERE n.here AND (n.relation_now <> d.relation OR n.role_now <> d.role) FOR UPDATE OF d SKIP LOCKED)"
+	" UPDATE sweeper.append_stream AS d SET relation = coalesce(n.relation_now, d.relation), role = coalesce(n.role_now, d.role) FROM renamed AS n WHERE n.stream = d.stream";
+
 	ssw_plan_execute(sql, 0, NULL, NULL, NULL, false);
 	ssw_plan_execute(forget, 0, NULL, NULL, NULL, false);
+	ssw_plan_execute(rename, 0, NULL, NULL, NULL, false);
 }
 
 /* An owner has due rows. */
@@ -68,7 +77,7 @@ look(int64 up_to, TimestampTz now)
 {
 	static const char *const sql =
 	"SELECT c.relowner, bool_or(w.here AND (w.due OR w.first <= $1)), min(w.due_at) FILTER (WHERE w.here),"
-	" coalesce(sum(w.rows), 0)::bigint + coalesce(sum(f.n), 0)::bigint, bool_or(s.here AND (w.rows > 0 AND a.oid IS NULL OR c.oid IS NULL AND (w.rows > 0 OR f.n IS NULL)))"
+	" coalesce(sum(w.rows), 0)::bigint + coalesce(sum(f.n), 0)::bigint, bool_or(s.here AND (s.relation_now <> s.relation OR s.role_now <> s.role OR w.rows > 0 AND a.oid IS NULL OR c.oid IS NULL AND (w.rows > 0 OR f.n IS NULL)))"
 	" FROM sweeper._append_stream AS s LEFT JOIN sweeper._append_waiting AS w USING (stream)"
 	" LEFT JOIN (SELECT stream, count(*) AS n FROM sweeper.append_failed GROUP BY 1) AS f USING (stream)"
 	" LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.relid LEFT JOIN pg_catalog.pg_authid AS a ON a.oid = s.role_oid"
@@ -77,7 +86,7 @@ look(int64 up_to, TimestampTz now)
 	Datum		value = Int64GetDatum(up_to);
 	TimestampTz next = DT_NOEND;
 	int64		most = 0;
-	bool		gone = false;
+	bool		changed = false;
 	uint64		n;
 	SPITupleTable *rows;
 
@@ -95,16 +104,16 @@ look(int64 up_to, TimestampTz now)
 		Datum		at = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &never);
 
 		most = Max(most, DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull)));
-		gone = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) || gone;
+		changed = DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 5, &isnull)) || changed;
 		if (now_due && OidIsValid(owner))
 			add_due(owner);
 		else if (!now_due && !never)
 			next = Min(next, DatumGetTimestampTz(at));
 	}
 	ssw_work_rows_counted(most);
-	if (gone)
-		set_gone_aside();
-	look_at = due != NIL || gone ? Min(next, now + USECS_PER_SEC) : next;
+	if (changed)
+		tidy_streams();
+	look_at = due != NIL || changed ? Min(next, now + USECS_PER_SEC) : next;
 }
 
 /*
