@@ -74,11 +74,11 @@ CREATE VIEW sweeper.append_status WITH (security_barrier = true) AS
 SELECT s.relation, s.role, min(s.flush_every) AS flush_every, min(s.flush_rows) AS flush_rows, coalesce(sum(w.rows), 0)::bigint AS waiting,
        min(w.since) AS waiting_since, coalesce(sum(f.failed), 0)::bigint AS failed,
        coalesce(sum(w.rows) FILTER (WHERE NOT w.here), 0)::bigint AS restored,
-       min(w.due_at) FILTER (WHERE w.here) AS due_at, min(f.since) AS failed_since, (array_agg(f.error ORDER BY f.last DESC) FILTER (WHERE f.error IS NOT NULL))[1] AS last_error
+       min(w.due_at) FILTER (WHERE w.here) AS due_at, min(f.since) AS failed_since,
+       (SELECT l.sqlstate || ' ' || l.error FROM sweeper.append_failed AS l WHERE l.id = max(f.last)) AS last_error
 FROM sweeper._append_stream AS s
 LEFT JOIN sweeper._append_waiting AS w USING (stream)
-LEFT JOIN (SELECT r.stream, count(*) AS failed, min(r.failed_at) AS since, max(r.failed_at) AS last,
-                  (array_agg(r.sqlstate || ' ' || r.error ORDER BY r.id DESC))[1] AS error FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
+LEFT JOIN (SELECT r.stream, count(*) AS failed, min(r.failed_at) AS since, max(r.id) AS last FROM sweeper.append_failed AS r GROUP BY r.stream) AS f USING (stream)
 WHERE pg_catalog.pg_has_role(s.holder, 'USAGE') OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE')
 GROUP BY s.relation, s.role;
 COMMENT ON VIEW sweeper.append_status IS

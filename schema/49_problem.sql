@@ -175,7 +175,8 @@ FROM sweeper.policy AS p JOIN sweeper._policy() AS s USING (policy_id) JOIN swee
 CROSS JOIN LATERAL (SELECT coalesce(s.oldest_due, CASE WHEN t.state = 'throttled' THEN greatest(s.last_success, p.last_pass_at, p.registered_at) + 10 * p.check_every END) AS since) AS l
 WHERE c.listed AND l.since < now() - p.max_lag AND p.check_every > interval '0' AND p.backlog_before IS NULL AND t.state IN ('waiting', 'grace', 'running', 'locked', 'throttled', 'disabled', 'not running')
 UNION ALL
-SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', p.policy, 'rows fail again and again', min(f.first_at), format('%s dead rows are tried again; the last error: %s', count(*),
+       (SELECT l.message FROM sweeper.failed_row AS l WHERE l.policy = p.policy AND l.state = 'retrying' AND l.class <> 'locked' ORDER BY l.last_at DESC LIMIT 1)),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L; -- fix what message says; then they expire by themselves, at the next attempt', p.policy)
 FROM sweeper.policy AS p JOIN sweeper.failed_row AS f USING (policy_id)
 WHERE f.state = 'retrying' AND f.class <> 'locked' AND f.first_at < now() - p.max_lag GROUP BY p.policy
@@ -197,7 +198,8 @@ SELECT 'warning', p.policy, 'pass waits for a worker', g.waits_since, 'Every wor
 FROM sweeper.policy AS p JOIN sweeper._progress() AS g USING (policy_id)
 WHERE g.waits_since < clock_timestamp() - interval '1 min'
 UNION ALL
-SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed permanently: %s; the last error: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed permanently: %s; the last error: %s', count(*),
+       (SELECT l.message FROM sweeper.failed_row AS l WHERE l.policy = f.policy AND l.state = 'quarantined' ORDER BY l.last_at DESC LIMIT 1)),
        format('SELECT * FROM sweeper.failed_row WHERE policy = %L; -- fix what message says; then SELECT sweeper.resume(%s);', f.policy,
               CASE WHEN f.policy ~ '[\r\n]' THEN '...' ELSE quote_literal(f.policy) END)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
@@ -245,7 +247,8 @@ SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'pool full for long' ELSE 'seats re
 FROM sweeper._full_pool AS p CROSS JOIN generate_series(1, 2) AS t (n)
 WHERE CASE t.n WHEN 1 THEN p.since < now() - interval '15 min' ELSE p.last_refused > now() - interval '5 min' END
 UNION ALL
-SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dead rows that other transactions have locked: %s; the last one: %s', count(*), (array_agg(f.message ORDER BY f.last_at DESC))[1]),
+SELECT 'warning', f.policy, 'rows locked for long', min(f.first_at), format('dead rows that other transactions have locked: %s; the last one: %s', count(*),
+       (SELECT l.message FROM sweeper.failed_row AS l WHERE l.policy = f.policy AND l.class = 'locked' ORDER BY l.last_at DESC LIMIT 1)),
        'SELECT pid::text AS holder, xact_start AS since, query FROM pg_stat_activity WHERE xact_start IS NOT NULL UNION ALL SELECT gid, prepared, ''prepared transaction'' FROM pg_prepared_xacts ORDER BY since;'
 FROM sweeper.failed_row AS f WHERE f.class = 'locked' AND f.first_at < now() - interval '5 min' GROUP BY f.policy) AS p;
 COMMENT ON VIEW sweeper.problem IS 'One row for each current problem, with a statement to paste; empty means healthy.';

@@ -375,6 +375,13 @@ CALL sweeper.sweep('wordy', pass => NULL) \gset
 \set VERBOSITY default
 SELECT length(last_error) > 100 AS long, convert_from(convert_to(last_error, 'UTF8'), 'UTF8') = last_error AS whole FROM sweeper.policy WHERE policy = 'wordy'
 UNION ALL SELECT length(error) > 100, convert_from(convert_to(error, 'UTF8'), 'UTF8') = error FROM sweeper.pass WHERE policy = 'wordy';
+-- so is the one that is kept of each row
+CREATE OR REPLACE FUNCTION complain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.id = 20 THEN RAISE EXCEPTION USING MESSAGE = 'a' || repeat('ü€𝄞', 1000000), HINT = repeat('€', 1000000); END IF; RETURN OLD; END $$;
+SELECT sweeper.resume('wordy'), sweeper.alter_policy('wordy', max_retries => 0, fuse_fraction => 1);
+CALL sweeper.sweep('wordy', pass => NULL) \gset
+SELECT key, length(message) AS length, octet_length(message) AS bytes, left(message, 4) AS starts, right(message, 5) AS ends FROM sweeper.failed_row WHERE policy = 'wordy';
+SELECT problem, length(detail) AS length FROM sweeper.problem WHERE policy = 'wordy';
 SELECT sweeper.unregister('wordy');
 DROP TABLE wordy;
 DROP FUNCTION complain;

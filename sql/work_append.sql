@@ -33,12 +33,14 @@ CREATE TABLE quarrel (n int);
 CREATE FUNCTION quarrel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF NEW.n = 3 THEN RAISE serialization_failure; ELSIF NEW.n = 4 THEN RAISE query_canceled; END IF;
     IF NEW.n = 6 THEN PERFORM pg_cancel_backend(pg_backend_pid()), pg_sleep(1); END IF;
+    IF NEW.n = 7 THEN RAISE 'no: %', repeat('€', 10000000) USING ERRCODE = '40001'; END IF;
     RETURN NEW; END $$;
 CREATE TRIGGER quarrel BEFORE INSERT ON quarrel FOR EACH ROW EXECUTE FUNCTION quarrel();
-SELECT count(sweeper.append('quarrel', jsonb_build_object('n', i))) FROM generate_series(1, 7) AS i;
+SELECT count(sweeper.append('quarrel', jsonb_build_object('n', i))) FROM generate_series(1, 8) AS i;
 CALL sweeper.flush('quarrel');
 SELECT array_agg(n) FROM quarrel;
-SELECT row_data, sqlstate FROM sweeper.append_failed_row WHERE relation = 'public.quarrel' ORDER BY id;
+SELECT row_data, sqlstate, octet_length(error) AS bytes FROM sweeper.append_failed_row WHERE relation = 'public.quarrel' ORDER BY id;
+SELECT failed, left(last_error, 12), octet_length(last_error) AS bytes FROM sweeper.append_status WHERE relation = 'public.quarrel';
 DROP TABLE quarrel;
 DROP FUNCTION quarrel;
 DELETE FROM sweeper.append_failed WHERE sqlstate IN ('40001', '57014');

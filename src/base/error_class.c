@@ -1,12 +1,49 @@
 /*
  * error_class.c
- *		What an SQLSTATE says of a row, or of its policy.
+ *		Errors that were caught, and what an SQLSTATE says of a row, or of its policy.
  *
  * Runs in any process.  Shares nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
+
 #include "base/error_class.h"
+
+/*
+ * Users' code raises errors of any length.  They are kept for each row that fails, in
+ * memory and in tables, so that of each text no more than so many bytes is kept.
+ */
+#define MOST_TEXT	4096
+
+static void
+shorten(char **text)
+{
+	size_t		len = *text ? strlen(*text) : 0;
+	char	   *start;
+
+	if (len <= MOST_TEXT)
+		return;
+	start = psprintf("%.*s...", pg_mbcliplen(*text, len, MOST_TEXT), *text);
+	pfree(*text);
+	*text = start;
+}
+
+/* In PG_CATCH(): the error, in CurrentMemoryContext.  The next one can be raised then. */
+ErrorData  *
+ssw_error_catch(void)
+{
+	ErrorData  *e = CopyErrorData();
+
+	FlushErrorState();
+	shorten(&e->message);
+	shorten(&e->detail);
+	shorten(&e->detail_log);
+	shorten(&e->hint);
+	shorten(&e->context);
+	shorten(&e->internalquery);
+	return e;
+}
 
 /* What kind of failure an SQLSTATE stands for. */
 SswFailureClass

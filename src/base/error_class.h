@@ -1,6 +1,6 @@
 /*
  * error_class.h
- *		What an SQLSTATE says of a row, or of its policy.
+ *		Errors that were caught, and what an SQLSTATE says of a row, or of its policy.
  */
 #ifndef SSW_ERROR_CLASS_H
 #define SSW_ERROR_CLASS_H
@@ -17,6 +17,7 @@ typedef enum SswFailureClass
 								 * work: back off */
 } SswFailureClass;
 
+extern ErrorData *ssw_error_catch(void);
 extern SswFailureClass ssw_error_classify(int sqlerrcode);
 
 #endif							/* SSW_ERROR_CLASS_H */

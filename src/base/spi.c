@@ -21,6 +21,7 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/spi.h"
 
@@ -216,8 +217,7 @@ ssw_spi_try(SswTry call, void *arg)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
+		error = ssw_error_catch();
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();

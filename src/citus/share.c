@@ -26,6 +26,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
@@ -274,8 +275,7 @@ in_transaction(void (*step) (void *), void *arg)
 	{
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
+		error = ssw_error_catch();
 		ssw_spi_abort();
 	}
 	PG_END_TRY();

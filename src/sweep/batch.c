@@ -31,6 +31,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "base/error_class.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/locks.h"
@@ -502,8 +503,7 @@ void
 ssw_batch_save_error(SswWork *w)
 {
 	MemoryContextSwitchTo(w->batch_cxt);
-	w->error = CopyErrorData();
-	FlushErrorState();
+	w->error = ssw_error_catch();
 	note_cancel(w, w->error);
 	ssw_batch_disarm();
 	ssw_spi_abort();

@@ -212,7 +212,7 @@ ssw_failed_row_load(const SswPolicy *p)
 	n = ssw_plan_execute("SELECT key, deadline, state = 'quarantined', attempts,"
 						 " CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN next_attempt END, partition,"
 						 " CASE WHEN partition IS NULL THEN $2 ELSE coalesce(pg_catalog.to_regclass(partition)::oid, 0) END, coalesce(identity, ''),"
-						 " class, coalesce(message, ''), blocked_by, CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN last_at END"
+						 " class, CASE WHEN class = 'locked' THEN message ELSE '' END, blocked_by, CASE WHEN last_at <= pg_catalog.clock_timestamp() THEN last_at END"
 						 " FROM sweeper.failed_row WHERE policy_id = $1", 2, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 		remember(f, SPI_tuptable->vals[i], SPI_tuptable->tupdesc);

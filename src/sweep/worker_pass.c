@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"
@@ -377,8 +378,7 @@ work(SswWork *w, MemoryContext cxt, MemoryContext chunk_cxt)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(cxt);
-		w->error = CopyErrorData();
-		FlushErrorState();
+		w->error = ssw_error_catch();
 		ssw_batch_disarm();
 		ssw_spi_abort();
 		ssw_dispenser_give(w, NULL);

@@ -36,6 +36,7 @@
 
 #include "base/cached_plan.h"
 #include "base/deferred.h"
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/relation_guard.h"
@@ -293,8 +294,7 @@ move(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 	{
 		ssw_in_hand_clear();
 		MemoryContextSwitchTo(run->cxt);
-		error = CopyErrorData();
-		FlushErrorState();
+		error = ssw_error_catch();
 		limit_time(false);
 		ssw_spi_abort();
 		QueryCancelPending = false;

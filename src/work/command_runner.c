@@ -29,6 +29,7 @@
 
 #include "base/cached_plan.h"
 #include "base/deferred.h"
+#include "base/error_class.h"
 #include "base/guc.h"
 #include "base/identity.h"
 #include "base/process_slot.h"
@@ -198,8 +199,7 @@ execute(const Command *c, MemoryContext cxt)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
+		error = ssw_error_catch();
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		ssw_spi_abort();
 	}
