@@ -185,7 +185,8 @@ SELECT 'critical', p.policy, 'not looked at', coalesce(s.last_look, greatest(c.s
        'The next look is overdue; the server log may say why.', 'SELECT * FROM sweeper.stat_process;'
 FROM sweeper.policy AS p JOIN sweeper._state() AS t USING (policy_id) CROSS JOIN sweeper._cluster() AS c LEFT JOIN sweeper._policy() AS s USING (policy_id)
 WHERE p.check_every > interval '0' AND t.state IN ('waiting', 'grace')
-  AND CASE WHEN s.policy_id IS NULL THEN greatest(c.service_start, p.registered_at) ELSE s.next_look END
+  -- looks at a policy without a slot are not recorded: see policy slots short
+  AND CASE WHEN s.policy_id IS NOT NULL THEN s.next_look WHEN NOT c.policies_full THEN greatest(c.service_start, p.registered_at) END
       < now() - greatest(10 * p.check_every, interval '1 min')
 UNION ALL
 SELECT 'warning', p.policy, 'table locked', s.locked_since, 'Another transaction holds a lock on its table, or on a partition or child of it.',

@@ -52,7 +52,7 @@ typedef struct Facts
 	const SswPolicy *policy;
 	TimestampTz now;
 	SswPolicyState found;		/* by the coordinator */
-	char	   *found_reason;
+	const char *found_reason;
 	const char *reason;			/* of the check that holds, or null */
 } Facts;
 
@@ -202,8 +202,17 @@ read_found(Facts *f)
 {
 	SswPolicyShared s;
 
-	if (!ssw_shmem_available() || ssw_policy_xact_any() || !ssw_shmem_read_policy(f->policy->id, &s) ||
-		s.judged_generation < s.changed_at ||
+	if (!ssw_shmem_available() || ssw_policy_xact_any())
+		return;
+	if (!ssw_shmem_read_policy(f->policy->id, &s))
+	{
+		if (f->policy->id <= SSW_LAST_BUILTIN || !ssw_shmem_policies_full())
+			return;
+		f->found = SSW_POLICY_WAITING;
+		f->found_reason = "it has no slot in shared memory, so its looks are not shown";
+		return;
+	}
+	if (s.judged_generation < s.changed_at ||
 		(s.state == SSW_POLICY_RUNNING && s.reason[0] == '\0' && s.running_pass >= 0 && SswPasses[s.running_pass].pass_id == 0))
 		return;
 	f->found = s.state;

@@ -53,7 +53,7 @@ sub rows { return join ', ', map { "(SELECT count(*) FROM $_)" } @_ }
 sub due { return "CREATE TABLE $_[0] (id int PRIMARY KEY, d timestamptz); CREATE INDEX ON $_[0] (d); INSERT INTO $_[0] SELECT i, now() - interval '1 h' FROM generate_series(1, $_[1]) AS i;" }
 
 # what lasts for a minute until it is a problem: its only worker is busy, a table is locked, a coordinator stands still
-my $busy = sweeper_node('busy', 'session_sweeper.max_workers = 1', 'session_sweeper.max_hard_time_limit = 1h');
+my $busy = sweeper_node('busy', 'session_sweeper.max_workers = 1', 'session_sweeper.max_hard_time_limit = 1h', 'session_sweeper.max_policies = 3');
 $node = $busy;
 sql('CREATE EXTENSION session_sweeper; CREATE DATABASE still');
 sql(due('holder', 1) . due('waiter', 1) . q{CREATE TABLE target (id int);
@@ -68,6 +68,8 @@ $busy->safe_psql('still', q{CREATE EXTENSION session_sweeper; CREATE TABLE t (id
 wait_for($busy, q{SELECT state = 'waiting' AND next_look IS NOT NULL AND last_look IS NOT NULL FROM sweeper.policy_status WHERE policy = 't'}, 'it is looked at', 'still');
 my $pid = $busy->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator' AND datname = 'still'});
 freeze($busy, $pid);
+# there are three slots for policies, and all are in use
+sql(due('slotless', 0) . q{SELECT sweeper.register('slotless', deadline => 'd')});
 
 # a server that does not load the library, or whose settings leave it nothing to do
 $node = PostgreSQL::Test::Cluster->new('main');
@@ -165,6 +167,9 @@ $node = $busy;
 wait_for($busy, q{SELECT count(*) = 1 FROM sweeper.problem WHERE problem = 'not looked at' AND policy = 't'}, 'it is told', 'still');
 like($busy->safe_psql('still', $busy->safe_psql('still', q{SELECT next_step FROM sweeper.problem WHERE problem = 'not looked at' AND policy = 't'})), qr/session_sweeper coordinator\|$pid\|still/, 'not looked at: it shows the process');
 $pasted{'not looked at'} = basename(__FILE__);
+is(sql(q{SELECT state, reason FROM sweeper.policy_status WHERE policy = 'slotless'}), 'waiting|it has no slot in shared memory, so its looks are not shown', 'a policy without a slot: its state says so');
+sql(q{UPDATE sweeper.policy SET registered_at = now() - interval '1 h' WHERE policy = 'slotless'});
+is(sql(q{SELECT problem FROM sweeper.problem WHERE problem IN ('not looked at', 'policy slots short')}), 'policy slots short', 'and it is not reported as not looked at');
 kill 'CONT', $pid;
 ok(wait_for($busy, q{SELECT NOT EXISTS (SELECT FROM sweeper.problem WHERE problem = 'not looked at' AND policy = 't')}, 'it goes on', 'still'), 'not looked at: over');
 my $holder = $lock->query_safe('SELECT pg_backend_pid()');
