@@ -162,10 +162,13 @@ ALTER TABLE sweeper.sharing_error ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.session ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sweeper.usage_event ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON sweeper.policy FOR SELECT
-    -- after a restore into another cluster the OID may be another role's
+    -- after a restore into another cluster the OIDs may be those of another role and table
     USING (pg_catalog.pg_has_role(CASE WHEN system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) THEN owner
                                        ELSE pg_catalog.to_regrole(pg_catalog.quote_ident(owner_name))::oid END, 'USAGE')
-           OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
+           OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE')
+           -- its owner of today must find out why nothing expires
+           OR pg_catalog.pg_has_role((SELECT r.relowner FROM pg_catalog.pg_class AS r WHERE r.oid = relid
+                                      AND system_identifier = (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)), 'USAGE'));
 CREATE POLICY visible ON sweeper.policy_change FOR SELECT
     USING (policy_id IN (SELECT p.policy_id FROM sweeper.policy AS p) OR pg_catalog.has_function_privilege('sweeper._monitor()', 'EXECUTE'));
 CREATE POLICY visible ON sweeper.pass FOR SELECT

@@ -23,6 +23,22 @@ CREATE TRIGGER t BEFORE DELETE ON vehicle FOR EACH ROW EXECUTE FUNCTION resume_b
 SELECT state FROM sweeper.register('vehicle', deadline => 'd', check_every => '0');
 RESET ROLE;
 ALTER TABLE bait OWNER TO regress_taker;
+-- both of them see that it is held, and what the new owner can do; others do not
+SET ROLE regress_taker;
+SELECT policy, state, reason, next_step FROM sweeper.policy_status WHERE policy NOT LIKE 'sweeper.%';
+SELECT policy, problem, next_step FROM sweeper.problem;
+SELECT verdict, hint FROM sweeper.explain_row('bait', '1');
+SET ROLE regress_giver;
+SELECT policy, problem, detail, next_step FROM sweeper.problem;
+RESET ROLE;
+CREATE ROLE regress_third;
+SELECT sweeper.grant_access('regress_third', 'user');
+SET ROLE regress_third;
+SELECT count(*) FROM sweeper.problem;
+SELECT count(*) FROM sweeper.policy_status;
+RESET ROLE;
+SELECT sweeper.revoke_access('regress_third');
+DROP ROLE regress_third;
 SET ROLE regress_giver;
 SELECT sweeper.preview('bait');
 SELECT * FROM sweeper.explain_sweep('bait');
@@ -44,7 +60,7 @@ SELECT count(*) FROM bait;
 SET client_min_messages = warning;
 -- the new owner agrees; then it is the new owner's affair
 SET ROLE regress_taker;
-SELECT sweeper.resume('bait');
+SELECT next_step FROM sweeper.problem WHERE policy = 'bait' \gexec
 SELECT sweeper.preview('bait');
 RESET ROLE;
 -- a restored policy: its oids mean nothing, and neither an admin nor its role of that number may bind it to another role's table

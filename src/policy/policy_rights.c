@@ -101,6 +101,17 @@ owner_here(const SswPolicy *p)
 	return get_role_oid(p->owner_name, true);
 }
 
+/*
+ * Does the current user see the policy?  The owner of its relation of today must find out
+ * why nothing expires.  The same for views: policy "visible" of sweeper.policy.
+ */
+static bool
+may_see(const SswPolicy *p)
+{
+	return ssw_rights_is_monitor(GetUserId()) ||
+		(p->system_identifier == GetSystemIdentifier() && has_privs_of_role(GetUserId(), ssw_relation_owner(p->relid)));
+}
+
 /* May the current user do this to the policy? */
 bool
 ssw_rights_have(const SswPolicy *p, SswRight right)
@@ -110,9 +121,9 @@ ssw_rights_have(const SswPolicy *p, SswRight right)
 	switch (right)
 	{
 		case SSW_RIGHT_SEE:
-			return ssw_rights_is_monitor(GetUserId());
+			return may_see(p);
 		case SSW_RIGHT_SEE_ROW:
-			return ssw_rights_is_monitor(GetUserId()) || has_level(GetUserId(), marker_of_policy(p->id));
+			return may_see(p) || has_level(GetUserId(), marker_of_policy(p->id));
 		case SSW_RIGHT_ADMIN:
 			return ssw_rights_is_admin(GetUserId());
 		case SSW_RIGHT_END_ROW:
