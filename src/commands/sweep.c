@@ -109,6 +109,7 @@ typedef struct Answer
 	int64		pass_id;		/* 0: nothing was due */
 	int			code;			/* SQLSTATE when it did not end well, or 0 */
 	bool		running;		/* a pass runs */
+	bool		locked;			/* its table is */
 	char		error[SSW_MESSAGE_LEN];
 } Answer;
 
@@ -126,6 +127,7 @@ request_done(int policy_id, uint64 mine, Answer *answer)
 		return true;
 	}
 	answer->running = s.running_pass >= 0;
+	answer->locked = s.state == SSW_POLICY_LOCKED;
 	if (s.completed < mine)
 		return false;
 	answer->pass_id = s.request_found ? s.last_pass_id : 0;
@@ -134,8 +136,8 @@ request_done(int policy_id, uint64 mine, Answer *answer)
 	return true;
 }
 
-/* Wait on the latch, without a snapshot, until the coordinator has answered. */
-static void
+/* Wait on the latch, without a snapshot, until the coordinator has answered; false: not in time. */
+static bool
 wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 {
 	static uint32 wait_event = 0;
@@ -149,22 +151,13 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 		if (left <= 0)
 		{
 			ConditionVariableCancelSleep();
-			if (answer->running)
-				ereport(ERROR,
-						(errcode(ERRCODE_QUERY_CANCELED),
-						 errmsg("the pass did not end within the timeout"),
-						 errdetail("It continues in the background."),
-						 errhint("See sweeper.stat_progress.")));
-			ereport(ERROR,
-					(errcode(ERRCODE_QUERY_CANCELED),
-					 errmsg("no pass began within the timeout"),
-					 errdetail("It is still requested. An open transaction that ran ALTER EXTENSION, or other databases whose turn it is, may delay it."),
-					 errhint("SELECT * FROM sweeper.problem; SELECT * FROM sweeper.stat_process;")));
+			return false;
 		}
 		(void) ConditionVariableTimedSleep(&SswShared->request_cv, Min(left, 1000),
 										   ssw_wait_event("SessionSweeperSweep", wait_event));
 	}
 	ConditionVariableCancelSleep();
+	return true;
 }
 
 /* A statement that finds the holders of its locks. */
@@ -181,6 +174,30 @@ lock_query(const char *relation)
 	query = MemoryContextStrdup(caller, TextDatumGetCString(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)));
 	ssw_spi_end_as(&save);
 	return query;
+}
+
+/* The request was not dealt with in time. */
+static void
+report_timeout(const char *policy, const char *relation, const Answer *answer)
+{
+	if (answer->running)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the pass did not end within the timeout"),
+				 errdetail("It continues in the background."),
+				 errhint("See sweeper.stat_progress.")));
+	if (answer->locked)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("no pass began within the timeout"),
+				 errdetail("It is still requested. Another transaction holds a lock on table %s, or on a partition or child of it.", relation),
+				 errhint("%s", lock_query(relation))));
+	ereport(ERROR,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("no pass began within the timeout"),
+			 errdetail("It is still requested. An open transaction that ran ALTER EXTENSION, or other databases whose turn it is, may delay it."),
+			 errhint("SELECT state, reason FROM sweeper.policy_status WHERE policy = %s; SELECT * FROM sweeper.problem; SELECT * FROM sweeper.stat_process;",
+					 quote_literal_cstr(policy))));
 }
 
 /* The request was dealt with, but not as the caller wished. */
@@ -259,7 +276,8 @@ ssw_sweep(PG_FUNCTION_ARGS)
 			sweep_at_nodes(name, wait, timeout_us, force);
 			PopActiveSnapshot();
 		}
-		wait_for_pass(policy_id, mine, timeout_us, &answer);
+		if (!wait_for_pass(policy_id, mine, timeout_us, &answer))
+			report_timeout(name, relation, &answer);
 		if (answer.code)
 			report_failure(name, relation, &answer);
 		if (answer.error[0])

@@ -35,6 +35,9 @@ wait_for($node, q{SELECT next_due = (SELECT d FROM locked) FROM sweeper.policy_s
 sql(q{BEGIN; LOCK TABLE locked; PREPARE TRANSACTION 'forgotten'});
 is(sql(q{SELECT next_due > now() FROM sweeper.policy_status WHERE policy = 'locked'}), 't', 'it is locked before its row is due');
 wait_for($node, 'SELECT ' . brake('locked', 'locked') . ' = 1', 'a look at it has come to nothing');
+my ($ret, $out, $err) = $node->psql('postgres', q{CALL sweeper.sweep('locked', timeout => '100 ms')});
+like($err, qr/no pass began within the timeout\nDETAIL:.*holds a lock on table public\.locked,.*\nHINT:/, 'sweep says that the table is locked');
+like(sql($err =~ s/.*\nHINT:  //sr), qr/^locked\|\|forgotten\|AccessExclusiveLock/m, 'and how to find who holds it');
 sql(q{SELECT sweeper.pause('paused', 'for a while')});
 sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO not_there VALUES (1); RETURN NULL; END $$;
       CREATE TRIGGER refuse BEFORE DELETE ON failing FOR EACH STATEMENT EXECUTE FUNCTION refuse();
@@ -135,7 +138,7 @@ sql("SELECT sweeper.alter_policy('part', maintenance_window => '$far 00:00-24:00
 wait_for($node, q{SELECT count(*) = 0 FROM sweeper.problem WHERE policy = 'part'}, 'no problem while its window is closed');
 # nor who looks only when asked, and is told
 sql(q{SELECT sweeper.alter_policy('parent', check_every => '0')});
-my (undef, undef, $err) = $node->psql('postgres', q{\set VERBOSITY verbose
+(undef, undef, $err) = $node->psql('postgres', q{\set VERBOSITY verbose
     CALL sweeper.sweep('parent')});
 like($err, qr/55P03: policy "parent" could not be swept.*a lock on a partition/s, 'told to who asks');
 sql(q{ROLLBACK PREPARED 'forgotten'});
