@@ -207,7 +207,7 @@ FROM sweeper.pool AS p CROSS JOIN today AS t
 LEFT JOIN sweeper.pool_day AS d ON d.pool = p.pool AND d.day = t.day
 LEFT JOIN counts AS n ON n.pool = p.pool AND n.day = t.day
 CROSS JOIN LATERAL (SELECT count(*) AS live, count(DISTINCT s.owner) AS owners, min(s.acquired_at) AS oldest,
-                           nullif(min(least(s.expires_at, s.ends_at)), 'infinity') AS next_expiry
+                           nullif(min(least(greatest(s.expires_at, sweeper._last_heartbeat(s.session) + s.ttl), s.ends_at)), 'infinity') AS next_expiry
                     FROM sweeper.session AS s WHERE s.pool = p.pool AND s.status = 'active'
                     AND NOT EXISTS (SELECT FROM dead AS d WHERE d.pool = s.pool AND d.fence = s.fence)) AS c
 WHERE p.pool NOT LIKE 'sweeper.%';
@@ -216,6 +216,7 @@ COMMENT ON VIEW sweeper.pool_status IS
 COMMENT ON COLUMN sweeper.pool_status.live IS 'Sessions that hold a seat. A dead session that is not yet swept holds none: acquire() takes its seat.';
 COMMENT ON COLUMN sweeper.pool_status.free IS 'Null in a pool of any number.';
 COMMENT ON COLUMN sweeper.pool_status.over_by IS 'Sessions beyond the seats, after alter_pool(). acquire() returns no seat until it is 0.';
+COMMENT ON COLUMN sweeper.pool_status.next_expiry IS 'When the first session ends unless it sends a heartbeat; null: none does.';
 COMMENT ON COLUMN sweeper.pool_status.waiting IS 'Sessions that wait in acquire_wait().';
 COMMENT ON COLUMN sweeper.pool_status.refused IS 'Calls today that found the pool full; see pool_day.';
 COMMENT ON COLUMN sweeper.pool_status.last_refused IS 'When the last of them found the pool full.';

@@ -449,12 +449,15 @@ COMMENT ON VIEW sweeper.job_status IS 'Jobs: how many workers offer them, and ho
 COMMENT ON COLUMN sweeper.job_status.permanent IS 'create_job() made it: it stays until drop_job().';
 
 CREATE VIEW sweeper.worker_status AS
-SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.acquired_at AS registered_at, s.expires_at, s.metadata,
+SELECT s.fence AS worker_id, s.owner AS name, s.acquired_by AS registered_by, s.acquired_at AS registered_at,
+       -- as in live_session
+       least(greatest(s.expires_at, sweeper._last_heartbeat(s.session) + s.ttl), s.ends_at) AS expires_at, s.metadata,
        ARRAY(SELECT concat_ws(':', j.room, j.category, j.name) FROM sweeper.job_worker AS w JOIN sweeper.job AS j ON j.job = w.job
              WHERE w.worker = s.session ORDER BY 1) AS jobs,
        (SELECT count(*) FROM sweeper.task AS t WHERE t.worker = s.session AND t.status IN ('claimed', 'running')) AS tasks
 FROM sweeper.session AS s WHERE s.pool = 'sweeper.worker' AND s.status = 'active' OFFSET 0; -- not updatable
 COMMENT ON VIEW sweeper.worker_status IS 'Living workers, without their secret. Every reader sees all.';
+COMMENT ON COLUMN sweeper.worker_status.expires_at IS 'When it ends unless it sends a heartbeat.';
 COMMENT ON COLUMN sweeper.worker_status.tasks IS 'Tasks that it has claimed or runs.';
 
 CREATE VIEW sweeper.provider_status AS

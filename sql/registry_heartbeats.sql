@@ -13,6 +13,8 @@ SELECT sweeper.heartbeat_many(ARRAY[:'ann', NULL]::uuid[]);
 BEGIN READ ONLY;
 SELECT sweeper.heartbeat(:'ann');
 ROLLBACK;
+SELECT p.next_expiry = min(l.expires_at) AS known, p.next_expiry > min(s.expires_at) AS later_than_rows
+FROM sweeper.pool_status AS p JOIN sweeper.live_session AS l USING (pool) JOIN sweeper.session AS s USING (pool) WHERE p.pool = 'bay' GROUP BY p.next_expiry;
 -- bob's row is set back by hand; of ann memory knows more than her row
 UPDATE sweeper.session SET acquired_at = acquired_at - interval '2 h', last_seen_at = last_seen_at - interval '2 h', expires_at = expires_at - interval '2 h' WHERE pool = 'bay' AND owner = 'bob';
 SELECT owner, last_heartbeat > now() - interval '1 min' AS heard_of, expires_at > now() + interval '59 min' AS lives FROM sweeper.live_session WHERE pool = 'bay' AND owner = 'ann';

@@ -11,7 +11,8 @@ SELECT sweeper.register_worker('w1') AS w1 \gset
 SELECT sweeper.register_worker('w2', metadata => '{"host": "h"}', ttl => '2 min') AS w2 \gset
 -- a worker is a session
 SELECT sweeper.heartbeat(:'w1'), sweeper.is_live(:'w1'), count(*) AS gone FROM sweeper.heartbeat_many(ARRAY[:'w1', :'w2']::uuid[]);
-SELECT name, registered_by = current_user AS mine, expires_at - registered_at AS ttl, metadata, jobs, tasks FROM sweeper.worker_status ORDER BY name;
+SELECT name, registered_by = current_user AS mine, s.expires_at - registered_at AS ttl, w.metadata, jobs, tasks, w.expires_at > s.expires_at AS prolonged, w.expires_at = l.expires_at AS alike
+FROM sweeper.worker_status AS w JOIN sweeper.session AS s ON s.fence = w.worker_id JOIN sweeper.live_session AS l USING (session) ORDER BY name;
 -- jobs are registered again, and by others
 SELECT sweeper.register_job(:'w1', 'room1', 'math', 'add', '{"a": 1}') = sweeper.register_job(:'w1', 'room1', 'math', 'add', '{"a": 1}') AS idempotent;
 SELECT sweeper.register_job(:'w2', 'room1', 'math', 'add', '{"a": 2}');
