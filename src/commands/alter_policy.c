@@ -202,9 +202,8 @@ alter(SswArgs *a, SswPolicy *old, Relation rel, const char *new_name)
 	{
 		if (strcmp(new_name, old->name) != 0)
 		{
-			ssw_argument_printable(new_name, strlen(new_name), "new_name", "new_name");
 			ssw_lock_policy_name(new_name);
-			ssw_register_check_name(new_name);
+			ssw_register_check_name(new_name, "new_name");
 		}
 		p->name = pstrdup(new_name);
 	}

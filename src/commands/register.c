@@ -56,7 +56,7 @@ find_altered(const SswPolicy *p)
 		return old;
 	if (!OidIsValid(ssw_relation_owner(relid)))
 		ssw_register_table_gone(old);
-	ssw_register_name_taken(p->name, p->relation);
+	ssw_register_name_taken(p->name, "policy", p->relation);
 	return NULL;
 }
 
@@ -127,12 +127,12 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	ssw_target_check(p, rel);
 	if (a->or_alter)
 	{
-		ssw_register_check_spelling(p->name);
+		ssw_register_check_spelling(p->name, "policy");
 		if ((old = find_altered(p)) != NULL)
 			return ssw_alter_as_registered(fcinfo, &given, p, old, rel);
 	}
 	else
-		ssw_register_check_name(p->name);
+		ssw_register_check_name(p->name, "policy");
 	v = ssw_register_look(p, rel, &held);
 	v->advice = list_concat(v->advice, a->advice);
 	if (!a->dry_run)
@@ -141,7 +141,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 		{
 			if (a->or_alter && (old = find_altered(p)) != NULL)
 				return ssw_alter_as_registered(fcinfo, &given, p, old, rel);
-			ssw_register_name_taken(p->name, NULL);
+			ssw_register_name_taken(p->name, "policy", NULL);
 		}
 		ssw_policy_store_log(p->id, p->name, "register", NULL);
 		ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);

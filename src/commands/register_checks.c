@@ -23,9 +23,12 @@
 /* Fewer rows than these are no reason to ask first. */
 #define BACKLOG_ROWS	20
 
-/* ereport that a name is taken, perhaps by a policy of another table than that, with one that is free. */
+/*
+ * ereport that a name is taken, perhaps by a policy of another table than that, with one
+ * that is free.  argument: where it was given; only register has if_exists.
+ */
 void
-ssw_register_name_taken(const char *name, const char *relation)
+ssw_register_name_taken(const char *name, const char *argument, const char *relation)
 {
 	char	   *free_name = NULL;
 
@@ -40,7 +43,7 @@ ssw_register_name_taken(const char *name, const char *relation)
 			(errcode(ERRCODE_DUPLICATE_OBJECT),
 			 errmsg("policy \"%s\" already exists", name),
 			 relation ? errdetail("It is a policy of another table, not of %s.", relation) : 0,
-			 relation ? errhint("Give a name that is free, for example policy => %s.", quote_literal_cstr(free_name)) :
+			 relation || strcmp(argument, "policy") != 0 ? errhint("Give a name that is free, for example %s => %s.", argument, quote_literal_cstr(free_name)) :
 			 errhint("Give a name that is free, for example policy => %s, change the policy with sweeper.alter_policy(), or give if_exists => 'alter'.",
 					 quote_literal_cstr(free_name))));
 }
@@ -57,7 +60,7 @@ ssw_register_table_gone(const SswPolicy *p)
 
 /* May a policy have this name, whether or not one has it? */
 void
-ssw_register_check_spelling(const char *name)
+ssw_register_check_spelling(const char *name, const char *argument)
 {
 	if (name[0] == '\0')
 		ereport(ERROR,
@@ -67,7 +70,7 @@ ssw_register_check_spelling(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
 				 errmsg("the name of a policy must not be longer than %d bytes", SSW_MAX_NAME)));
-	ssw_argument_printable(name, strlen(name), "the name of a policy", "policy");
+	ssw_argument_printable(name, strlen(name), "the name of a policy", argument);
 	if (strncmp(name, SSW_BUILTIN_PREFIX, strlen(SSW_BUILTIN_PREFIX)) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESERVED_NAME),
@@ -78,11 +81,11 @@ ssw_register_check_spelling(const char *name)
 
 /* May a new policy have this name? */
 void
-ssw_register_check_name(const char *name)
+ssw_register_check_name(const char *name, const char *argument)
 {
-	ssw_register_check_spelling(name);
+	ssw_register_check_spelling(name, argument);
 	if (ssw_policy_find(name, true))
-		ssw_register_name_taken(name, NULL);
+		ssw_register_name_taken(name, argument, NULL);
 }
 
 /* Say how to make a sweep cheap. */
