@@ -67,6 +67,7 @@ SELECT a, b FROM part ORDER BY 1, 2;
 SELECT a, b FROM gone ORDER BY 1, 2;
 SELECT key, last_seen IS NOT NULL AS seen FROM sweeper.cleanup_event WHERE policy = 'part' AND cleanup_type = 'manual' ORDER BY key;
 SELECT sweeper.expire('part', '{x}', 'half a key');
+SELECT sweeper.expire('part', '{(x,1)}', 'not quoted');
 SELECT sweeper.alter_policy('part', action => 'update', set_clause => 'seen = NULL', reset => '{on_expire}');
 SELECT sweeper.expire('part', '{"(x,2)"}', 'marked');
 SELECT a, b, seen IS NULL AS marked FROM part ORDER BY 1, 2;

@@ -110,6 +110,9 @@ SELECT c, try(c) FROM unnest(ARRAY[
     $$SELECT sweeper.touch(null, '7')$$, $$SELECT sweeper.touch('by_int', null::text)$$, $$SELECT sweeper.touch('nobody', 7)$$,
     $$SELECT * FROM sweeper.touch_many('by_int', null)$$, $$SELECT * FROM sweeper.touch_many('by_int', '{7,null}')$$, $$SELECT * FROM sweeper.touch_many('by_int', '{7,x}')$$,
     $$SELECT sweeper.is_live('by_int', null)$$, $$SELECT sweeper.is_live(null, '7')$$, $$SELECT sweeper.is_live('by_int', 'x')$$, $$SELECT sweeper.is_live('nobody', '7')$$]) AS c;
+-- a bad key: how it is written
+SELECT sweeper.touch('by_uuid', 'x');
+SELECT sweeper.touch('by_two', '(1)');
 BEGIN READ ONLY;
 SELECT sweeper.touch('by_int', 7);
 ROLLBACK;

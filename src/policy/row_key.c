@@ -99,14 +99,39 @@ key_fields(const SswPolicy *p, const char *key)
 	return fields;
 }
 
+/* How a key is written, for an error in one. */
+static void
+hint_key(void *arg)
+{
+	const SswPolicy *p = arg;
+	StringInfoData columns;
+
+	if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
+		return;
+	initStringInfo(&columns);
+	for (int i = 0; i < p->nkeys; i++)
+		appendStringInfo(&columns, "%s%s", i ? ", " : "", p->key[i]);
+	if (p->nkeys == 0)
+		errhint("A key of policy \"%s\" is the ctid of a row, as in '(0,1)'.", p->name);
+	else if (p->nkeys == 1)
+		errhint("A key of policy \"%s\" is a value of its column %s.", p->name, columns.data);
+	else
+		errhint("A key of policy \"%s\" is a row of its columns %s, as in '(1,2)'; in an array of keys it is quoted, as in '{\"(1,2)\"}'.",
+				p->name, columns.data);
+}
+
 /* The key as values of those types.  An error when it is no text of a key. */
 void
 ssw_key_read(const SswPolicy *p, const char *key, const Oid *types, const Oid *input, const Oid *ioparam, Datum *values)
 {
+	ErrorContextCallback callback = {error_context_stack, hint_key, unconstify(SswPolicy *, p)};
 	int			n = Max(p->nkeys, 1);
-	char	  **fields = key_fields(p, key);
-	int			level = pin(n, types);
+	char	  **fields;
+	int			level;
 
+	error_context_stack = &callback;
+	fields = key_fields(p, key);
+	level = pin(n, types);
 	for (int i = 0; i < n; i++)
 	{
 		if (!ssw_key_is_canonical(types[i]))
@@ -114,6 +139,7 @@ ssw_key_read(const SswPolicy *p, const char *key, const Oid *types, const Oid *i
 		values[i] = OidInputFunctionCall(input[i], fields[i], ioparam[i], -1);
 	}
 	unpin(level);
+	error_context_stack = callback.previous;
 }
 
 /* The same as values of its columns; returns how many. */
