@@ -53,15 +53,13 @@
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 
-#define MAX_PLACES		200000	/* of a table, from one reading of the rows
-								 * that wait */
+#define MAX_PLACES		200000	/* of a table, read at once */
 #define MOVE_LOCK_TIMEOUT	"100ms"
 #define MOVE_TRIES	5
 #define MOVE_MS		10000		/* for rows that are written together */
 #define BATCH_MS	1000		/* so long a batch should take */
 #define BATCH_GROWTH	8
-#define TABLE_US	USECS_PER_SEC	/* for rows of a role for a table, before
-									 * others have a turn */
+#define TABLE_US	USECS_PER_SEC	/* a turn of a role and table */
 #define REFERS_US	(10 * 1000) /* of that, for a row that waits for another */
 #define READ_SHARE	4			/* or so many times as long as reading took */
 #define REST_US		(500 * 1000)	/* less than it takes until the next look */
@@ -365,18 +363,18 @@ is_of_row(const ErrorData *e)
 	}
 }
 
-/* Does a row refer to one that was appended before, and is still to be written? */
+/* Does a row refer to one that was appended before, is still to be written, and is of such a stream? */
 static bool
-refers_to_waiting(const SswAppendTarget *t, const SswAppendPlace *place, const ErrorData *e, Run *run)
+refers_to(const char *such, const SswAppendTarget *t, const SswAppendPlace *place, const ErrorData *e, Run *run)
 {
-	static const char *const sql =
+	const char *sql =
 	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
 	" WHERE s.here AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2 AND q.id = $3)"
-	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') LIMIT 1";
+	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') AND %s LIMIT 1";
 	Oid			types[] = {OIDOID, TIDOID, INT8OID};
 	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid), Int64GetDatum(place->id)};
 
-	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(sql, 3, types, values, run) > 0;
+	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(psprintf(sql, such), 3, types, values, run) > 0;
 }
 
 /* The last error of a role's rows for a table, as this worker knows it. */
@@ -436,13 +434,14 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 	}
 	if (n > 1 && (is_of_row(e) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
 		return move_in_halves(t, places, n / 2, run) && move_in_halves(t, places + n / 2, n - n / 2, run);
-	if (n == 1 && refers_to_waiting(t, places, e, run))
+	if (n == 1 && refers_to("true", t, places, e, run))
 	{
 		run->left = true;
+		/* none overtakes it, unless that one waits for a lock or is not due */
+		if (!refers_to("(s.resume_after <> 0 OR r.appended_at + s.flush_every > pg_catalog.now())", t, places, e, run))
+			return false;
 		run->reached = places->id;
 		run->until -= REFERS_US;
-		if (!in_time)
-			trouble_of(t)->rest_until = GetCurrentTimestamp() + REST_US;
 		return in_time;
 	}
 	if (is_of_row(e))
