@@ -68,8 +68,10 @@ $busy->safe_psql('still', q{CREATE EXTENSION session_sweeper; CREATE TABLE t (id
 wait_for($busy, q{SELECT state = 'waiting' AND next_look IS NOT NULL AND last_look IS NOT NULL FROM sweeper.policy_status WHERE policy = 't'}, 'it is looked at', 'still');
 my $pid = $busy->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator' AND datname = 'still'});
 freeze($busy, $pid);
-# there are three slots for policies, and all are in use
-sql(due('slotless', 0) . q{SELECT sweeper.register('slotless', deadline => 'd')});
+# there are three slots for policies, and all are in use: another policy comes as from a dump
+sql(due('slotless', 0) . q{CREATE TEMP TABLE dumped AS SELECT * FROM sweeper.policy WHERE policy = 'waiter';
+    UPDATE dumped SET policy_id = nextval('sweeper.policy_policy_id_seq'), policy = 'slotless', relid = 'slotless'::regclass, relation = 'public.slotless';
+    INSERT INTO sweeper.policy SELECT * FROM dumped});
 
 # a server that does not load the library, or whose settings leave it nothing to do
 $node = PostgreSQL::Test::Cluster->new('main');
