@@ -475,7 +475,7 @@ extern uint64 ssw_shmem_next_generation(bool created);
 extern bool ssw_shmem_is_closed(void);
 extern bool ssw_shmem_read_part(Oid dboid, int policy_id, Size offset, Size size, void *copy);
 extern bool ssw_shmem_policies_full(void);
-extern void ssw_shmem_refuse_policy(void) pg_attribute_noreturn();
+extern void ssw_shmem_refuse_policy(void);
 extern void ssw_shmem_add_policy(int policy_id);
 extern bool ssw_shmem_forget_unknown(const Bitmapset * known, uint64 generation);
 extern void ssw_shmem_forget_policies(Oid dboid);
