@@ -4,11 +4,9 @@
  *
  * Runs in an ordinary worker, to which the coordinator gives an owner of tables
  * (append_demand.c).  One transaction deletes rows where append() has put them
- * (append_queue.c) and inserts them into their table, so that each is written once, in
- * the order of their numbers.  They are inserted through the gate as the table's owner,
- * which must be the same as when they were appended.  The role that appended a row must
- * still have the right to insert it.  A batch that fails is tried again in halves, down to
- * the row that cannot be written, which is set aside with its error.
+ * (append_queue.c) and inserts them into their table (append_insert.c), so that each is
+ * written once, in the order of their numbers.  A batch that fails is tried again in
+ * halves, down to the row that cannot be written, which is set aside with its error.
  *
  * Shares nothing itself; see row_in_hand.c.  A crash leaves what was not written where
  * it was.
@@ -19,27 +17,22 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "utils/varlena.h"
 
 #include "base/cached_plan.h"
-#include "base/deferred.h"
 #include "base/error_class.h"
 #include "base/identity.h"
 #include "base/locks.h"
-#include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
@@ -48,6 +41,7 @@
 #include "sweep/row_in_hand.h"
 #include "work/append.h"
 #include "work/append_demand.h"
+#include "work/append_insert.h"
 #include "work/append_queue.h"
 #include "work/append_writer.h"
 #include "work/task_shmem.h"
@@ -72,14 +66,6 @@ typedef struct Trouble
 	TimestampTz rest_until;		/* no more rows could be written: it waits */
 } Trouble;
 
-/* Rows to insert, as the owner of their table. */
-typedef struct Insertion
-{
-	const SswAppendTarget *target;
-	SswAppendedRow *rows;
-	int			n;
-} Insertion;
-
 /* What happens while rows that a role appended to a table are written. */
 typedef struct Run
 {
@@ -91,115 +77,6 @@ typedef struct Run
 	bool		too_slow;		/* the last batch took its time */
 	bool		table_locked;	/* it found the table locked */
 } Run;
-
-/* The columns that a row names, in the order in which jsonb keeps them. */
-static char *
-columns_of(Jsonb *row)
-{
-	StringInfoData buf;
-	JsonbIterator *it = JsonbIteratorInit(&row->root);
-	JsonbIteratorToken token;
-	JsonbValue	v;
-
-	initStringInfo(&buf);
-	(void) JsonbIteratorNext(&it, &v, true);
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
-		if (token == WJB_KEY)
-			appendStringInfo(&buf, "%s%s", buf.len ? ", " : "", quote_identifier(pnstrdup(v.val.string.val, v.val.string.len)));
-	return buf.data;
-}
-
-static List *
-names_of(const char *columns)
-{
-	List	   *names;
-
-	if (!SplitIdentifierString(pstrdup(columns), ',', &names))
-		elog(ERROR, "columns of an appended row cannot be read: %s", columns);
-	return names;
-}
-
-/* Columns that are not named are left out: they get their defaults, and their types may refuse nulls. */
-static char *
-column_type(const SswAppendTarget *t, char *name)
-{
-	Oid			type;
-	int32		typmod;
-	Oid			collation;
-	AttrNumber	att = get_attnum(t->relid, name);
-
-	if (att == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation %s does not exist", name, t->relation)));
-	get_atttypetypmodcoll(t->relid, att, &type, &typmod, &collation);
-	return ssw_guard_type(type, typmod);
-}
-
-/* Insert rows that name the same columns. */
-static void
-insert_alike(const SswAppendTarget *t, const SswAppendedRow *rows, int n)
-{
-	const char *relation = ssw_guard_table(t->relid);
-	const char *columns = columns_of(rows[0].data);
-	StringInfoData values;
-	StringInfoData types;
-	List	   *names;
-	ListCell   *lc;
-	Oid			type = JSONBARRAYOID;
-	Datum	   *data = palloc(n * sizeof(Datum));
-	Datum		array;
-
-	initStringInfo(&values);
-	initStringInfo(&types);
-	names = names_of(columns);
-	foreach(lc, names)
-	{
-		const char *name = quote_identifier(lfirst(lc));
-
-		appendStringInfo(&values, "%sr.%s", values.len ? ", " : "", name);
-		appendStringInfo(&types, "%s%s %s", types.len ? ", " : "", name, column_type(t, lfirst(lc)));
-	}
-	for (int i = 0; i < n; i++)
-		data[i] = JsonbPGetDatum(rows[i].data);
-	array = PointerGetDatum(construct_array(data, n, JSONBOID, -1, false, TYPALIGN_INT));
-	ssw_spi_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
-						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
-						  relation, columns, values.data, types.data),
-				 1, &type, &array, NULL, false, 0);
-}
-
-/* Insert the rows, those that name the same columns and follow each other together.  In the gate. */
-static void
-insert_all(void *arg)
-{
-	const Insertion *in = arg;
-
-	ssw_deferred_fire();
-	for (int from = 0, to; from < in->n; from = to)
-	{
-		for (to = from + 1; to < in->n && ssw_append_same_columns(in->rows[from].data, in->rows[to].data); to++)
-			;
-		insert_alike(in->target, in->rows + from, to - from);
-	}
-	ssw_deferred_fire();
-}
-
-/* May the role that appended the rows insert them now, as this owner? */
-static void
-check_rights(const SswAppendTarget *t, Oid owner, const SswAppendedRow *rows, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (rows[i].owner != owner)
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("the owner of relation %s has changed since the row was appended", t->relation),
-					 errhint("If the table's code may run as the new owner, append the row again.")));
-		if (i == 0 || !ssw_append_same_columns(rows[i].data, rows[i - 1].data))
-			ssw_append_check_rights(t->relid, t->role, names_of(columns_of(rows[i].data)));
-	}
-}
 
 /* Run a statement on our own tables, in a transaction of its own: how many rows. */
 static uint64
@@ -218,10 +95,10 @@ execute_apart(const char *sql, int nargs, Oid *types, Datum *values, const Run *
 }
 
 /* Take the rows from where append() has put them. */
-static Insertion
+static SswAppendInsertion
 take(const SswAppendTarget *t, const SswAppendPlace *places, int n)
 {
-	Insertion	in = {.target = t,.rows = palloc(n * sizeof(SswAppendedRow))};
+	SswAppendInsertion in = {.target = t,.rows = palloc(n * sizeof(SswAppendedRow))};
 
 	in.n = ssw_append_queue_take(t, places, n, in.rows);
 	ssw_in_hand_set(0, t->stream, in.n == 1 ? in.rows[0].id : 0);
@@ -266,7 +143,7 @@ move(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 	PG_TRY();
 	{
 		Relation	rel;
-		Insertion	in;
+		SswAppendInsertion in;
 
 		ssw_spi_start_transaction();
 		limit_time(true);
@@ -274,13 +151,13 @@ move(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 		rel = open_table(t, run);
 		ssw_spi_begin();
 		in = take(t, places, n);
-		check_rights(t, rel->rd_rel->relowner, in.rows, in.n);
+		ssw_append_insert_check(t, rel->rd_rel->relowner, in.rows, in.n);
 		ssw_append_check_partitions(rel, AccessShareLock);
 
 		/* names in triggers are looked up in the schema of the table */
 		ssw_gate(rel->rd_rel->relowner,
 				 psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(RelationGetNamespace(rel)))),
-				 insert_all, &in);
+				 ssw_append_insert, &in);
 		ssw_spi_end();
 		relation_close(rel, NoLock);
 		limit_time(false);
