@@ -12,7 +12,8 @@ CREATE TABLE sweeper.append_stream (
     role_oid          oid NOT NULL,
     flush_every       interval NOT NULL DEFAULT '1 s',
     flush_rows        int NOT NULL DEFAULT 1000 CHECK (flush_rows > 0),
-    resume_after      bigint NOT NULL DEFAULT 0 -- if rows wait for locks or other rows: where the last turn ended, or -1: all were tried
+    waiting           boolean NOT NULL DEFAULT false, -- for a lock, for what an error says, or for rows that wait
+    resume_after      bigint NOT NULL DEFAULT 0 -- then: where the last turn ended, or 0: all were tried
 );
 CREATE INDEX append_stream_relid ON sweeper.append_stream (relid, role_oid);
 -- No index: a row is written once, read once and deleted.
@@ -96,7 +97,7 @@ COMMENT ON FUNCTION sweeper.take_append_failed_rows IS
 
 COMMENT ON FUNCTION sweeper.append IS
 'Accepts a row for a table and returns its number. The row is durable with this transaction, in a table without indexes. A worker writes it to its table soon, in batches, as the table''s owner: triggers, defaults and types run as that role (also current_user), with the table''s schema as search_path. The caller needs the right to insert; it is checked now, and again when the row is written.
-row_data: an object of columns and values as jsonb_populate_record() reads them. Missing columns get their defaults, times without a zone are UTC, dates are read in ISO style. Rows of one session are written to a table in their order, unless a row of the role waits for a lock or for an older row that it refers to. A row that cannot be written is set aside; see append_failed_row.
+row_data: an object of columns and values as jsonb_populate_record() reads them. Missing columns get their defaults, times without a zone are UTC, dates are read in ISO style. Rows of one session are written to a table in their order, unless a row of the role waits for a lock, or refers to an older row that waits for one, or whose flush_every is not over. A row that cannot be written is set aside; see append_failed_row.
 Errors: 54000 row_data is too long, 42703 no such column, 428C9 a column that cannot be written, 42501 no right to insert, the table''s owner is a superuser and the caller is not, row security applies to the caller, or a partition has another owner than the table, 53400 session_sweeper.max_appended_rows wait or were set aside, 42809 not an ordinary or partitioned table, 42P01 no such table, 22023 not an object, or without columns; 22004 null, 25006 read-only transaction or standby, 55000 library not preloaded.';
 COMMENT ON FUNCTION sweeper.append_many IS
 'Accepts rows for a table, all of them or none, and returns the number of the last one. It does what append() does for each of them in their order, and is much faster. rows: as row_data of append(). They may name different columns. The fastest are rows that name the same columns one after the other.

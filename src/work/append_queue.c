@@ -107,7 +107,7 @@ static Stream *
 read_streams(Oid owner, List **targets, MemoryContext cxt, int *n)
 {
 	static const char *const sql =
-	"SELECT s.stream, s.relid, s.relation, s.role_oid, s.flush_rows, (extract(epoch FROM s.flush_every) * 1000000)::bigint, s.resume_after"
+	"SELECT s.stream, s.relid, s.relation, s.role_oid, s.flush_rows, (extract(epoch FROM s.flush_every) * 1000000)::bigint, s.waiting, s.resume_after"
 	" FROM sweeper._append_stream AS s JOIN pg_catalog.pg_class AS c ON c.oid = s.relid AND c.relowner = $1 WHERE s.here ORDER BY s.stream";
 	Oid			type = OIDOID;
 	Datum		value = ObjectIdGetDatum(owner);
@@ -122,8 +122,9 @@ read_streams(Oid owner, List **targets, MemoryContext cxt, int *n)
 		streams[i].stream = DatumGetInt32(ssw_spi_column(i, 1));
 		streams[i].target = target_of(targets, streams[i].stream, DatumGetObjectId(ssw_spi_column(i, 2)),
 									  DatumGetObjectId(ssw_spi_column(i, 4)), ssw_spi_text(i, 3));
-		if (DatumGetInt64(ssw_spi_column(i, 7)) != 0)
-			streams[i].target->resume_after = DatumGetInt64(ssw_spi_column(i, 7));
+		streams[i].target->waiting |= DatumGetBool(ssw_spi_column(i, 7));
+		if (DatumGetInt64(ssw_spi_column(i, 8)) != 0)
+			streams[i].target->resume_after = DatumGetInt64(ssw_spi_column(i, 8));
 		streams[i].flush_rows = DatumGetInt32(ssw_spi_column(i, 5));
 		streams[i].flush_every_us = DatumGetInt64(ssw_spi_column(i, 6));
 	}
@@ -246,7 +247,7 @@ ssw_append_queue_read(Oid owner, int64 up_to, int most, MemoryContext cxt)
 		if (!t->due)
 			continue;
 		sort_places(t, most);
-		t->rank = t->resume_after ? (pg_prng_uint32(&pg_global_prng_state) | 1) : 0;
+		t->rank = t->waiting ? (pg_prng_uint32(&pg_global_prng_state) | 1) : 0;
 		due = lappend(due, t);
 	}
 	list_sort(due, compare_targets);

@@ -24,9 +24,9 @@ typedef struct SswAppendTarget
 	Oid			role;
 	int			stream;			/* the first of the role's streams */
 	char	   *relation;
-	int64		resume_after;	/* rows wait for locks or other rows: where
-								 * the last turn ended, or -1: all were tried */
-	uint32		rank;			/* and then it is behind others */
+	bool		waiting;		/* for locks, or for rows that wait */
+	int64		resume_after;	/* then: where the last turn ended, or 0 */
+	uint32		rank;			/* and it is behind others */
 	int			batch;			/* at most so many in one transaction */
 	bool		due;
 	int			n;

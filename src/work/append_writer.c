@@ -73,6 +73,7 @@ typedef struct Run
 	MemoryContext cxt;			/* of a batch */
 	TimestampTz until;			/* the turn of the role and table */
 	bool		left;			/* some stay for another time */
+	bool		waiting;		/* for a lock, or for rows that wait */
 	int64		reached;		/* the last that was tried */
 	bool		too_slow;		/* the last batch took its time */
 	bool		table_locked;	/* it found the table locked */
@@ -240,18 +241,22 @@ is_of_row(const ErrorData *e)
 	}
 }
 
-/* Does a row refer to one that was appended before, is still to be written, and is of such a stream? */
+/*
+ * Does a row refer to a table of older rows, appended but not yet written?  Of such rows as
+ * are written in one of the next turns, or also of others?
+ */
 static bool
-refers_to(const char *such, const SswAppendTarget *t, const SswAppendPlace *place, const ErrorData *e, Run *run)
+refers_to(const SswAppendTarget *t, const SswAppendPlace *place, bool soon, Run *run)
 {
-	const char *sql =
+	static const char *const sql =
 	"SELECT FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
 	" WHERE s.here AND r.id < (SELECT q.id FROM sweeper.append_row AS q WHERE q.ctid = $2 AND q.id = $3)"
-	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f') AND %s LIMIT 1";
-	Oid			types[] = {OIDOID, TIDOID, INT8OID};
-	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid), Int64GetDatum(place->id)};
+	" AND s.relid IN (SELECT c.confrelid FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = $1 AND c.contype = 'f')"
+	" AND (NOT $4 OR NOT s.waiting AND r.appended_at + s.flush_every <= pg_catalog.now()) LIMIT 1";
+	Oid			types[] = {OIDOID, TIDOID, INT8OID, BOOLOID};
+	Datum		values[] = {ObjectIdGetDatum(t->relid), PointerGetDatum(&place->tid), Int64GetDatum(place->id), BoolGetDatum(soon)};
 
-	return e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && execute_apart(psprintf(sql, such), 3, types, values, run) > 0;
+	return execute_apart(sql, 4, types, values, run) > 0;
 }
 
 /* The last error of a role's rows for a table, as this worker knows it. */
@@ -278,7 +283,7 @@ leave(const SswAppendTarget *t, const ErrorData *e, bool next_may_work, Run *run
 				(errcode(e->sqlerrcode),
 				 errmsg("could not write rows appended to %s: %s", t->relation, e->message),
 				 errdetail("It is tried again about once per second. This process does not log the same error again.")));
-	run->left = true;
+	run->left = run->waiting = true;
 	trouble->sqlerrcode = e->sqlerrcode;
 	trouble->rest_until = next_may_work ? 0 : GetCurrentTimestamp() + REST_US;
 }
@@ -311,12 +316,13 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 	}
 	if (n > 1 && (is_of_row(e) || failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED))
 		return move_in_halves(t, places, n / 2, run) && move_in_halves(t, places + n / 2, n - n / 2, run);
-	if (n == 1 && refers_to("true", t, places, e, run))
+	if (e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && refers_to(t, places, false, run))
 	{
 		run->left = true;
-		/* none overtakes it, unless that one waits for a lock or is not due */
-		if (!refers_to("(s.resume_after <> 0 OR r.appended_at + s.flush_every > pg_catalog.now())", t, places, e, run))
+		/* no later row overtakes it then */
+		if (refers_to(t, places, true, run))
 			return false;
+		run->waiting = true;
 		run->reached = places->id;
 		run->until -= REFERS_US;
 		return in_time;
@@ -373,18 +379,18 @@ count_batch(const SswAppendTarget *t, int from, int most)
 	return n;
 }
 
-/* Where the next turn begins, unless somebody has just locked the streams. */
+/* Note whether rows wait, and where the next turn begins, unless somebody has just locked the streams. */
 static void
-resume_after(const SswAppendTarget *t, int64 id, const Run *run)
+resume_after(const SswAppendTarget *t, bool waiting, int64 id, const Run *run)
 {
 	static const char *const sql =
-	"UPDATE sweeper.append_stream SET resume_after = $1 WHERE stream IN"
+	"UPDATE sweeper.append_stream SET resume_after = $1, waiting = $4 WHERE stream IN"
 	" (SELECT stream FROM sweeper.append_stream WHERE relid = $2 AND role_oid = $3 FOR UPDATE SKIP LOCKED)";
-	Oid			types[] = {INT8OID, OIDOID, OIDOID};
-	Datum		values[] = {Int64GetDatum(id), ObjectIdGetDatum(t->relid), ObjectIdGetDatum(t->role)};
+	Oid			types[] = {INT8OID, OIDOID, OIDOID, BOOLOID};
+	Datum		values[] = {Int64GetDatum(id), ObjectIdGetDatum(t->relid), ObjectIdGetDatum(t->role), BoolGetDatum(waiting)};
 
-	if (id != t->resume_after)
-		(void) execute_apart(sql, 3, types, values, run);
+	if (id != t->resume_after || waiting != t->waiting)
+		(void) execute_apart(sql, 4, types, values, run);
 }
 
 /*
@@ -400,12 +406,13 @@ move_target(const SswAppendTarget *t, int64 us, Run *run)
 	int			batch = 1;
 	int			from = 0;
 	bool		all;
+	bool		waiting;
 
 	if (GetCurrentTimestamp() < trouble_of(t)->rest_until)
 		return false;
 	pgstat_report_activity(STATE_RUNNING, psprintf("rows appended to %s", t->relation));
 	run->until = GetCurrentTimestamp() + us;
-	run->left = false;
+	run->left = run->waiting = false;
 	run->reached = t->resume_after;
 	while (from < t->n && !run->must_stop() && GetCurrentTimestamp() < run->until)
 	{
@@ -425,7 +432,8 @@ move_target(const SswAppendTarget *t, int64 us, Run *run)
 		batch = Max(1, Min(Min(most, (double) rows * BATCH_GROWTH), t->batch));
 	}
 	all = from == t->n && !run->left;
-	resume_after(t, all ? 0 : from == t->n ? -1 : run->left || t->resume_after > 0 ? run->reached : 0, run);
+	waiting = run->waiting || (t->waiting && from < t->n);
+	resume_after(t, waiting, waiting && from < t->n ? run->reached : 0, run);
 	if (all)
 	{
 		trouble_of(t)->sqlerrcode = 0;

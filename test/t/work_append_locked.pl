@@ -77,13 +77,27 @@ is(sql(q{SELECT count(*) FROM sweeper.append_row}), 40, 'while they wait');
 $holder->query_safe('ROLLBACK');
 wait_for($node, 'SELECT count(*) = 43 FROM shared', 'when the lock is released, all are written');
 is(sql('SELECT count(DISTINCT id) FROM shared'), 43, 'each once');
-wait_for($node, q{SELECT sum(resume_after) = 0 FROM sweeper.append_stream}, 'and nothing is kept of that');
+wait_for($node, q{SELECT NOT bool_or(waiting) AND sum(resume_after) = 0 FROM sweeper.append_stream}, 'and nothing is kept of that');
 sql(q{SET ROLE ann; SELECT sweeper.append('parent', '{"id": 1}'), sweeper.append_many('shared', array_agg(jsonb_build_object('id', i, 'p', 1))) FROM generate_series(201, 1200) AS i});
 sql(q{SET ROLE ann; SELECT sweeper.append('shared', '{"id": 1201, "p": 0}')});
 wait_for($node, "$written_by_now 1201", 'a row behind many that refer to one that waits');
 is(sql(q{SELECT count(*) FROM sweeper.append_row}), 1001, 'these wait');
 sql(q{SELECT sweeper.alter_append('parent', flush_every => '10 ms')});
 wait_for($node, 'SELECT count(*) = 1000 FROM shared WHERE p = 1', 'and are written after it');
+# nor do rows that refer to a table which is locked
+$holder->query_safe('BEGIN; LOCK TABLE parent IN SHARE MODE');
+sql(q{SET ROLE ann; SELECT sweeper.append('parent', '{"id": 2}'), sweeper.append('shared', '{"id": 1301, "p": 2}'), sweeper.append('shared', '{"id": 1302, "p": 0}')});
+wait_for($node, "$written_by_now 1302", 'a row behind one that refers to a row for a locked table');
+is(sql(q{SELECT count(*) FROM sweeper.append_row}), 2, 'which waits');
+$holder->query_safe('COMMIT');
+wait_for($node, "$written_by_now 1301", 'and is written after it');
+# a row that waits only until it is its table's turn is not overtaken
+sql(q{CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.2); RETURN NEW; END $$;
+    CREATE TRIGGER slow BEFORE INSERT ON parent FOR EACH ROW WHEN (NEW.id = 3) EXECUTE FUNCTION slow(); SELECT sweeper.alter_append('shared', flush_every => '10 ms');
+    SET ROLE ann; SELECT sweeper.append(r.relation::regclass, r.row_data::jsonb) FROM (VALUES ('parent', '{"id": 3}'), ('parent', '{"id": 4}'),
+        ('shared', '{"id": 1401, "p": 4}'), ('shared', '{"id": 1402, "p": 0}')) AS r (relation, row_data)});
+wait_for($node, "$written_by_now 1402", 'rows that refer to rows of a long turn');
+is(sql('SELECT array_agg(id ORDER BY at) FROM shared WHERE id > 1400'), '{1401,1402}', 'are written in their order');
 is(sql('SELECT count(*) FROM sweeper.append_failed'), 0, 'none is set aside');
 $holder->quit;
 $node->stop;
