@@ -1,7 +1,8 @@
 #!/bin/bash
 # CPU of an idle cluster: 1,000 policies whose rows fall due in a month, in one
-# database and spread over ten.  Everything has its default, but autovacuum and checkpoints
-# are off: what they happen to do in one of two minutes is more than what is measured.
+# database and spread over ten.  Every second one has a time to live in each row.
+# Everything has its default, but autovacuum and checkpoints are off: what they happen to
+# do in one of two minutes is more than what is measured.
 set -eu
 . "$(dirname "$0")/lib.sh"
 policies=${POLICIES:-1000} seconds=${IDLE_SECONDS:-60} rest=${IDLE_REST:-60}
@@ -27,9 +28,10 @@ idle() { # databases, seconds
         sql -d "d$1_$i" <<SQL
 SET client_min_messages = error;
 CREATE EXTENSION session_sweeper;
-SELECT format('CREATE TABLE t%1\$s (id int PRIMARY KEY, d timestamptz NOT NULL);
-    INSERT INTO t%1\$s SELECT i, now() + interval ''30 days'' + i * interval ''1 s'' FROM generate_series(1, 100) AS i; CREATE INDEX ON t%1\$s (d);
-    SELECT FROM sweeper.register(''t%1\$s'', deadline => ''d'', start => ''now'')', n) FROM generate_series(1, $policies / $1) AS n \gexec
+SELECT format('CREATE TABLE t%1\$s (id int PRIMARY KEY, d timestamptz NOT NULL, ttl_s int NOT NULL);
+    INSERT INTO t%1\$s SELECT i, now() + interval ''30 days'' * %2\$s + i * interval ''1 s'', 30 * 86400 FROM generate_series(1, 100) AS i; CREATE INDEX ON t%1\$s (d);
+    SELECT FROM sweeper.register(''t%1\$s'', %3\$s, start => ''now'')', n, n % 2,
+    CASE n % 2 WHEN 1 THEN 'deadline => ''d''' ELSE 'last_seen => ''d'', ttl_column => ''ttl_s'', ttl => ''1 h''' END) FROM generate_series(1, $policies / $1) AS n \gexec
 VACUUM ANALYZE;
 SQL
     done
