@@ -6,6 +6,8 @@ INSERT INTO z SELECT i, localtimestamp + interval '1 h', current_date, now() + i
     jsonb_build_object('local', to_char(localtimestamp + interval '1 h', 'YYYY-MM-DD HH24:MI:SS'),
         'utc', to_char((now() + interval '1 h') AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')),
     '2026-03-02 10:00+00'::timestamptz + i * interval '1 day' FROM generate_series(1, 5) AS i;
+CREATE FUNCTION as_instant(timestamp) RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1; END $$;
+CREATE FUNCTION day_of(timestamptz) RETURNS date LANGUAGE sql IMMUTABLE AS $$ SELECT $1::date $$;
 CREATE FUNCTION try(args text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     state text; dead bigint; message text; detail text;
@@ -25,17 +27,29 @@ SELECT args, try(args) FROM unnest(ARRAY[
     $$deadline => 'd', filter => 'day < current_date'$$,
     $$deadline => 'd', filter => 'day < localtimestamp - interval ''19 h'''$$,
     $$deadline => 'date_trunc(''day'', d) + interval ''1 day'''$$,
+    $$deadline => 'local AT TIME ZONE current_setting(''TimeZone'')'$$,
+    $$deadline => 'make_timestamptz(2026, 3, extract(day FROM local)::int, 0, 0, 0)'$$,
+    $$deadline => 'd', filter => 'extract(hour FROM d) < 7'$$,
+    $$deadline => 'd', filter => 'd::text < ''2027'''$$,
+    $$deadline => 'd', filter => 'concat(d) < ''2027'''$$,
+    $$deadline => 'd', filter => 'age(d) > interval ''1 h'''$$,
+    $$deadline => 'd', filter => '(d, id) < (day, 3)'$$,
     -- a constant without an offset
     $$deadline => 'd', filter => 'd > ''2026-01-01 00:00'''$$,
     -- a text without one
     $$deadline => '(sess->>''local'')::timestamptz'$$,
     $$deadline => 'd', filter => '(sess->>''local'')::timestamptz > now()'$$,
+    -- code that is not known
+    $$deadline => 'as_instant(local)'$$,
+    $$deadline => 'd', filter => 'day_of(d) < ''2027-01-01'''$$,
     -- said which zone
     $$deadline => 'local', timezone => 'America/Bogota'$$,
     $$deadline => 'local AT TIME ZONE ''America/Bogota'''$$,
     $$deadline => '(sess->>''local'')::timestamp AT TIME ZONE ''America/Bogota'''$$,
     $$deadline => '(sess->>''utc'')::timestamptz'$$,
     $$deadline => 'd + interval ''1 day'''$$,
+    $$deadline => 'd', filter => 'extract(epoch FROM d) > 7 AND (d, id) < (now() + interval ''9 years'', 3)'$$,
+    $$deadline => 'make_timestamptz(2026, 3, extract(day FROM local)::int, 0, 0, 0, ''America/Bogota'')'$$,
     $$deadline => 'd', filter => 'd > ''2026-01-01 00:00-05'' AND now() > ''epoch'''$$,
     $$deadline => 'd', filter => 'local < now() AT TIME ZONE ''America/Bogota'' + interval ''1 day'''$$]) AS args;
 -- it is asked of what is given, not again of what is altered beside it
@@ -53,4 +67,4 @@ SELECT sweeper.expire('z', (SELECT sample_keys FROM sweeper.preview('z')), 'by t
 SELECT id FROM z ORDER BY id;
 SELECT sweeper.unregister('z');
 DROP TABLE z;
-DROP FUNCTION try;
+DROP FUNCTION try, as_instant, day_of;

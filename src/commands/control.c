@@ -289,7 +289,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		else if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is not resumed: %s", p->name,
-							guessed ? "adopt() had to guess some arguments" :
+							guessed ? "the meaning of some arguments is not certain" :
 							OidIsValid(relid) ? "its relation has another owner" : "its relation does not exist"),
 					 errhint("%s", ssw_repair_hint_or_resume(p))));
 		else

@@ -145,7 +145,7 @@ hold(const SswPolicy *p, const SswPreview *v)
 	if (!guessed && (v->rows < BACKLOG_ROWS || v->sample_dead <= 0.5))
 		return NULL;
 	ereport(NOTICE,
-			(guessed ? errmsg("policy \"%s\" %s held: adopt() had to guess some arguments", p->name, a->dry_run ? "would be" : "is") :
+			(guessed ? errmsg("policy \"%s\" %s held: the meaning of some arguments is not certain", p->name, a->dry_run ? "would be" : "is") :
 			 errmsg("policy \"%s\" %s held: more than half of its rows are dead already", p->name, a->dry_run ? "would be" : "is"),
 			 errdetail("Of %s" INT64_FORMAT " rows, %s" INT64_FORMAT " would be expired now.%s%s%s%s%s", about, v->rows, about, v->dead,
 					   a->assumed ? " Assumed: " : "", doubtful_args(p, true), a->assumed ? "." : "",

@@ -5,9 +5,10 @@
  * Runs in the backend that registers or alters a policy.  A pass evaluates
  * expressions in UTC and with ISO dates; where that is not what the application
  * does, living rows would die.  What depends on the time zone is refused: by what it
- * is made of, and by its constants.  Text of a row may have an offset, or none: where
- * it is read as a time, somebody has to confirm what it means.  Expressions are parsed as the relation's
- * owner.  Shares and changes nothing; a crash leaves nothing behind.
+ * is made of, and by its constants.  Text of a row may have an offset, or none, and what
+ * a user's function does with times is not known: somebody has to confirm what is meant.
+ * Expressions are parsed as the relation's owner.  Shares and changes nothing; a crash
+ * leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -16,9 +17,11 @@
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/primnodes.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/regproc.h"
 #include "utils/timestamp.h"
 
 #include "base/identity.h"
@@ -29,55 +32,112 @@
 #include "policy/expr.h"
 #include "policy/sweep_sql.h"
 
+/* What makes an expression depend on the time zone. */
+typedef struct Zone
+{
+	Node	   *node;			/* that is looked at */
+	bool		instants;		/* among what it takes and returns */
+	bool		local_times;
+	bool		needed;
+	bool		read_from_text;
+	Oid			function;		/* of a user, that may need it */
+} Zone;
+
+static bool
+is_instant(Oid type)
+{
+	Oid			element = get_element_type(getBaseType(type));
+
+	return getBaseType(OidIsValid(element) ? element : type) == TIMESTAMPTZOID;
+}
+
 static bool
 is_local(Oid type)
 {
+	type = getBaseType(type);
 	return type == TIMESTAMPOID || type == DATEOID || type == TIMEOID || type == TIMETZOID;
 }
 
-/* Does a function of the server turn instants into local times, or back, or compare them? */
+/* Is it extract(epoch from ...)? */
 static bool
-mixes(Oid func, void *context)
+extracts_epoch(const Node *node, Oid func)
 {
-	Oid		   *args;
-	int			n;
-	Oid			result;
-	bool		instant,
-				local;
+	const		Const *field;
 
-	if (func >= FirstGenbkiObjectId || func_volatile(func) != PROVOLATILE_STABLE)
+	if (func != F_EXTRACT_TEXT_TIMESTAMPTZ && func != F_DATE_PART_TEXT_TIMESTAMPTZ)
 		return false;
-	if (func == F_DATE_TRUNC_TEXT_TIMESTAMPTZ || func == F_TO_CHAR_TIMESTAMPTZ_TEXT || func == F_TO_TIMESTAMP_TEXT_TEXT)
-		return true;
-	result = get_func_signature(func, &args, &n);
-	instant = result == TIMESTAMPTZOID;
-	local = is_local(result);
-	for (int i = 0; i < n; i++)
+	field = linitial(((const FuncExpr *) node)->args);
+	return IsA(field, Const) && !field->constisnull && pg_strcasecmp(TextDatumGetCString(field->constvalue), "epoch") == 0;
+}
+
+/* Functions of the server that take or return instants, are not immutable, and need no zone. */
+static bool
+is_without_zone(const Node *node, Oid func)
+{
+	switch (func)
 	{
-		instant |= args[i] == TIMESTAMPTZOID;
-		local |= is_local(args[i]);
+		case F_NOW:
+		case F_TRANSACTION_TIMESTAMP:
+		case F_STATEMENT_TIMESTAMP:
+		case F_CLOCK_TIMESTAMP:
+		case F_DATE_TRUNC_TEXT_TIMESTAMPTZ_TEXT:
+		case F_MAKE_TIMESTAMPTZ_INT4_INT4_INT4_INT4_INT4_FLOAT8_TEXT:
+		case F_TIMESTAMPTZ_PL_INTERVAL: /* a day is 24 hours, as in UTC */
+		case F_TIMESTAMPTZ_MI_INTERVAL:
+		case F_INTERVAL_PL_TIMESTAMPTZ:
+			return true;
+		default:
+			return extracts_epoch(node, func);
 	}
-	return instant && local;
 }
 
 static bool
-depends(Node *node, void *context)
+look_at_function(Oid func, void *context)
 {
-	if (node == NULL)
-		return false;
-	if (IsA(node, SQLValueFunction) && is_local(((SQLValueFunction *) node)->type))
-		return true;
-	return check_functions_in_node(node, mixes, context) || expression_tree_walker(node, depends, context);
+	Zone	   *zone = context;
+
+	if (func >= FirstGenbkiObjectId && (zone->instants || zone->local_times))
+		zone->function = func;
+	else if (func < FirstGenbkiObjectId && func_volatile(func) != PROVOLATILE_IMMUTABLE)
+		zone->needed |= func == F_CURRENT_SETTING_TEXT || func == F_CURRENT_SETTING_TEXT_BOOL ||
+			(zone->instants && !is_without_zone(zone->node, func));
+	return false;
 }
 
-/* Is text read as an instant? */
 static bool
-reads_text(Node *node, void *context)
+note_times(Node *node, void *context)
 {
+	Zone	   *zone = context;
+
+	if (IsA(node, List))		/* a row's */
+		return expression_tree_walker(node, note_times, zone);
+	zone->instants |= is_instant(exprType(node));
+	zone->local_times |= is_local(exprType(node));
+	return false;
+}
+
+static bool
+look_at(Node *node, void *context)
+{
+	Zone	   *zone = context;
+
 	if (node == NULL)
 		return false;
-	return (IsA(node, CoerceViaIO) && ((CoerceViaIO *) node)->resulttype == TIMESTAMPTZOID) ||
-		expression_tree_walker(node, reads_text, context);
+	if (IsA(node, CoerceViaIO))
+	{
+		zone->needed |= is_instant(exprType((Node *) ((CoerceViaIO *) node)->arg));
+		zone->read_from_text |= is_instant(exprType(node));
+	}
+	else if (IsA(node, FuncExpr) || IsA(node, OpExpr) || IsA(node, DistinctExpr) || IsA(node, NullIfExpr) || IsA(node, ScalarArrayOpExpr) || IsA(node, RowCompareExpr))
+	{
+		zone->node = node;
+		zone->instants = zone->local_times = false;
+		(void) note_times(node, zone);
+		(void) expression_tree_walker(node, note_times, zone);
+		(void) check_functions_in_node(node, look_at_function, zone);
+	}
+	zone->needed |= IsA(node, SQLValueFunction) && is_local(((SQLValueFunction *) node)->type);
+	return expression_tree_walker(node, look_at, zone);
 }
 
 /* What an expression means to the caller and in a pass. */
@@ -105,18 +165,23 @@ static void
 check_text(const SswPolicy *p, Relation rel, const char *field, const char *sql, bool decides)
 {
 	Parsed		m = {.rel = rel,.field = field,.sql = sql};
+	Zone		zone = {0};
 
 	if (sql == NULL || ssw_expr_find_column(rel, sql) != InvalidAttrNumber)
 		return;
 	ssw_gate_unpinned(p->owner, p->search_path, compare, &m);
-	if (!m.same || (decides && depends(m.ours, NULL)))
+	if (decides)
+		(void) look_at(m.ours, &zone);
+	if (!m.same || zone.needed)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s depends on settings of the session", field),
 				 errdetail("A pass evaluates it in UTC, with ISO dates and standard_conforming_strings: %s", sql),
 				 errhint("For a local time, give only the column's name, with timezone => '...'. In an expression, give constants an offset and convert with AT TIME ZONE. Write each backslash once, and IS NULL instead of = NULL.")));
-	if (decides && reads_text(m.ours, NULL))
+	if (zone.read_from_text)
 		p->args->doubt = psprintf("Text without an offset in %s is read as UTC.", field);
+	else if (OidIsValid(zone.function))
+		p->args->doubt = psprintf("Function %s in %s is called with time zone UTC.", format_procedure(zone.function), field);
 }
 
 /* Check what is given of the expressions; the first three decide about a row. */
