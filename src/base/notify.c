@@ -1,11 +1,15 @@
 /*
  * notify.c
- *		Notifications, as far as the server's queue has room for them.
+ *		Notifications, as far as the server takes them.
  *
  * Runs in workers, coordinators and callers' sessions.  The queue of NOTIFY is the
  * cluster's, and a commit that finds it full fails: any session that listens and
  * does not read could stop every sweep.  So above half of it we notify nobody,
  * count what we left out, and log that once.
+ *
+ * A commit that notifies holds a lock of the whole server until it has ended, and one that
+ * waits for a synchronous standby does not end.  So we take that lock ourselves, just
+ * before, and leave out what would have to wait for longer than PATIENCE_MS.
  *
  * A transaction that has notified cannot be prepared.  So notifications wait until
  * the transaction is about to commit, and one that is prepared sends none.
@@ -15,10 +19,13 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_database.h"
 #include "commands/async.h"
 #include "fmgr.h"
+#include "storage/lock.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "base/notify.h"
 #include "base/shmem.h"
@@ -26,6 +33,10 @@
 
 /* Beyond, the server's queue is left to others. */
 #define QUEUE_FULL	0.5
+
+/* So long a commit waits for others that notify; after it did so in vain, the next do not. */
+#define PATIENCE_MS		100
+#define IMPATIENT_US	(5 * USECS_PER_SEC)
 
 typedef struct NotifyState
 {
@@ -75,7 +86,42 @@ ssw_notify_has_room(void)
 	return !full;
 }
 
-/* Where the queue has no room, they are counted only. */
+/* May this transaction notify, without waiting for others?  Then it can until it ends. */
+bool
+ssw_notify_lock(void)
+{
+	LOCKTAG		tag;
+
+	/* as PreCommit_Notify() */
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
+	return LockAcquire(&tag, AccessExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* The same, but wait a little. */
+static bool
+lock_soon(void)
+{
+	static TimestampTz failed_at = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	int			patience = failed_at <= now && now < failed_at + IMPATIENT_US ? 0 : PATIENCE_MS;
+
+	for (int ms = 0; !ssw_notify_lock(); ms++)
+	{
+		if (ms >= patience)
+		{
+			if (patience > 0)
+				ereport(LOG,
+						(errmsg("session_sweeper left out notifications because another session holds the lock of NOTIFY"),
+						 errhint("To find it: SELECT * FROM pg_locks WHERE locktype = 'object' AND database = 0 AND classid = 'pg_database'::regclass AND objid = 0;")));
+			failed_at = GetCurrentTimestamp();
+			return false;
+		}
+		pg_usleep(1000);
+	}
+	return true;
+}
+
+/* Those that cannot be sent are counted only. */
 static void
 send(XactEvent event)
 {
@@ -83,7 +129,7 @@ send(XactEvent event)
 
 	if (event != XACT_EVENT_PRE_COMMIT || pending.items == NIL)
 		return;
-	if (ssw_notify_has_room())
+	if (ssw_notify_has_room() && lock_soon())
 		foreach(lc, pending.items)
 			Async_Notify(((Notification *) lfirst(lc))->channel, ((Notification *) lfirst(lc))->payload);
 	else if (ssw_shmem_available())

@@ -1,6 +1,6 @@
 /*
  * notify.h
- *		Notifications, as far as the server's queue has room for them.
+ *		Notifications, as far as the server takes them.
  */
 #ifndef SSW_NOTIFY_H
 #define SSW_NOTIFY_H
@@ -8,6 +8,7 @@
 extern void ssw_notify_init(void);
 extern uint64 ssw_notify_skipped(void);
 extern bool ssw_notify_has_room(void);
+extern bool ssw_notify_lock(void);
 extern void ssw_notify(const char *channel, const char *payload);
 
 #endif							/* SSW_NOTIFY_H */

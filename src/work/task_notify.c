@@ -4,7 +4,7 @@
  *
  * Runs in the coordinator, in the transaction of a round, as the extension's owner, at
  * most every event_interval.  A notification says what the tables say at that time; it is
- * a hint to read them.  The events come from task_shmem.c; when the coordinator ends
+ * a hint to read them.  It waits for others that notify.  The events come from task_shmem.c; when the coordinator ends
  * between taking them and its commit, nobody is notified.
  */
 #include "postgres.h"
@@ -33,6 +33,7 @@
 #define PROVIDERS_CHANNEL	"sweeper.providers"
 
 #define HELD_BACK_US		(5 * USECS_PER_SEC)
+#define LOCKED_US			(50 * 1000)
 
 static const char *const tasks_of =
 "SELECT jsonb_build_object('task', i.task, 'status', i.status, 'room', i.room, 'category', i.category, 'name', i.name, 'origin', i.origin)::text"
@@ -113,6 +114,11 @@ ssw_task_notify(TimestampTz now)
 	if (now < not_before && now >= notified_at)
 		return not_before;
 	notified_at = now;
+	if (!ssw_notify_lock())
+	{
+		not_before = now + LOCKED_US;
+		return not_before;
+	}
 	lost = ssw_work_take(MyDatabaseId, SSW_WORK_EVENTS | SSW_WORK_EVENTS_LOST).reasons & SSW_WORK_EVENTS_LOST;
 	n = ssw_task_shmem_collect(&events);
 	if (!ssw_notify_has_room())

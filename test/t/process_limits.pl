@@ -140,6 +140,28 @@ like($err, qr/would expire 20000 rows and leave 30000 alive/, 'more groups than 
 like(slurp_file($node->logfile, $log), qr/temporary file: path/, 'and were sorted on disk');
 $node->stop;
 
+# A commit that notifies, and waits for a standby that is lost, keeps the lock of NOTIFY: rows go on time, and what would have to wait is left out.
+$node = sweeper_node('lock', 'synchronous_standby_names = nosuch', "synchronous_commit = local");
+$node->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; CREATE TABLE told (id int PRIMARY KEY, d timestamptz);
+    SELECT sweeper.register('told', deadline => 'd', notify_channel => 'ends', fuse_fraction => 1, check_every => '100 ms'); CREATE INDEX ON told (d)});
+my $coordinator = q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator'};
+my $before = $node->safe_psql('postgres', $coordinator);
+my $holder = $node->background_psql('postgres');
+$holder->query_until(qr/begun/, "SET synchronous_commit = on;\n\\echo begun\nBEGIN; CREATE TABLE waits (); NOTIFY other; COMMIT;\n");
+$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'});
+my $sql = q{INSERT INTO told SELECT i, now() + i * interval '50 ms' FROM generate_series(1, 40) AS i; };
+$node->safe_psql('postgres', $sql . q{DO $$ BEGIN FOR i IN 1 .. 20 LOOP PERFORM sweeper.submit('r', 'c', 'n'); COMMIT; PERFORM pg_sleep(0.1); END LOOP; END $$});
+wait_for($node, 'SELECT count(*) = 0 FROM told', 'rows are swept while another session holds the lock of NOTIFY');
+is($node->safe_psql('postgres', $coordinator), $before, 'the coordinator is the same');
+is($node->safe_psql('postgres', q{SELECT value > 0 FROM sweeper.metrics WHERE family = 'session_sweeper_notifications_skipped_total'}), 't', 'what is left out is counted');
+my $listener = $node->background_psql('postgres');
+$listener->query_safe('LISTEN "sweeper.task"');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'}), 1, 'it still does');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf()});
+wait_until(sub { $listener->query_safe('SELECT') =~ /sweeper\.task/ }, 'events of tasks are sent after it');
+$_->quit for $holder, $listener;
+$node->stop;
+
 # A session that listens and does not read fills the notification queue: what we would notify is left out and counted.
 # Before 17 the queue holds gigabytes.
 SKIP: {
