@@ -83,6 +83,8 @@ SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.append('hit', NULL)$$),
     ($$SELECT sweeper.append(NULL, '{}')$$),
     ($$SELECT sweeper.append('pg_tables', '{}')$$),
+    ($$SELECT sweeper.append('pg_class', '{"relname": "x"}')$$),
+    ($$SELECT sweeper.append('sweeper.pool', '{"pool": "x"}')$$),
     ($$SELECT sweeper.append('nowhere', '{}')$$),
     ($$CREATE TEMPORARY TABLE passing (a int); SELECT sweeper.append('passing', '{}')$$),
     ($$CALL sweeper.flush('hit')$$),

@@ -36,6 +36,8 @@ ssw_error_catch(void)
 	ErrorData  *e = CopyErrorData();
 
 	FlushErrorState();
+	if (e->message == NULL || e->message[0] == '\0')
+		e->message = pstrdup("missing error text");
 	shorten(&e->message);
 	shorten(&e->detail);
 	shorten(&e->detail_log);

@@ -74,7 +74,7 @@ probe_failed(SswWatch *w, ErrorData *error, TimestampTz now)
 	SswPass    *pass = palloc0(sizeof(SswPass));
 
 	pass->sqlerrcode = error->sqlerrcode;
-	ssw_shmem_text(pass->message, error->message ? error->message : "unknown error", SSW_MESSAGE_LEN);
+	ssw_shmem_text(pass->message, error->message, SSW_MESSAGE_LEN);
 	ssw_policy_row_failed(w, pass);
 	ssw_watch_rejudge(w, now);
 	ssw_passes_publish(w, NULL);
@@ -113,7 +113,7 @@ note_probe_error(SswWatch *w, ErrorData *error, uint64 request, TimestampTz now)
 	else
 		probe_failed(w, error, now);
 	if (request && !ssw_watch_patient(w, now))
-		ssw_request_complete(w, request, 0, error->sqlerrcode, error->message ? error->message : "unknown error");
+		ssw_request_complete(w, request, 0, error->sqlerrcode, error->message);
 	ssw_passes_publish(w, NULL);
 }
 

@@ -522,7 +522,7 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 	 * before the known failures are loaded, no code of the owner's has met a
 	 * row
 	 */
-	const char *text = w->failures ? ssw_failed_row_text(w->policy, e) : e->message ? e->message : "unknown error";
+	const char *text = w->failures ? ssw_failed_row_text(w->policy, e) : e->message;
 
 	w->failed = true;
 	ssw_batch_end_pass(w->pass, e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :

@@ -309,7 +309,7 @@ ssw_failed_row_text(const SswPolicy *p, const ErrorData *e)
 						unpack_sql_state(e->sqlerrcode));
 	if (e->message && e->hint)
 		return psprintf("%s (hint: %s)", e->message, e->hint);
-	return e->message ? e->message : "unknown error";
+	return e->message;
 }
 
 /* Is the row held by the recorded holders? */

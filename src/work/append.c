@@ -16,8 +16,10 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
@@ -350,11 +352,12 @@ open_target(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation with OID %u does not exist", relid)));
 	if ((rel->rd_rel->relkind != RELKIND_RELATION && rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE) ||
-		rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP || relid < FirstNormalObjectId ||
+		RelationGetNamespace(rel) == get_namespace_oid(SSW_SCHEMA, true))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot append to \"%s\"", RelationGetRelationName(rel)),
-				 errdetail("Rows can be appended only to ordinary and partitioned tables.")));
+				 errdetail("Rows can be appended only to ordinary and partitioned tables, which belong neither to the system nor to the extension.")));
 	return rel;
 }
 

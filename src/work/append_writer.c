@@ -57,7 +57,6 @@
 #define REFERS_US	(10 * 1000) /* of that, for a row that waits for another */
 #define READ_SHARE	4			/* or so many times as long as reading took */
 #define REST_US		(500 * 1000)	/* less than it takes until the next look */
-#define TURN_US		(10 * USECS_PER_SEC)	/* for an owner */
 
 typedef struct Trouble
 {
@@ -215,7 +214,7 @@ set_aside(const SswAppendTarget *t, const SswAppendPlace *places, int n, int sql
 	values[0] = tid_array(places, n);
 	values[1] = ObjectIdGetDatum(t->relid);
 	values[2] = CStringGetTextDatum(unpack_sql_state(sqlerrcode));
-	values[3] = CStringGetTextDatum(message ? message : "unknown error");
+	values[3] = CStringGetTextDatum(message);
 	values[4] = id_array(places, n);
 	(void) execute_apart(sql, 5, types, values, run);
 }
@@ -463,7 +462,7 @@ ssw_append_writer_run(Oid owner, bool (*must_stop) (void))
 		ListCell   *lc;
 
 		foreach(lc, targets)
-			if (GetCurrentTimestamp() > began + TURN_US || move_target(lfirst(lc), us, &run))
+			if (must_stop() || move_target(lfirst(lc), us, &run))
 			more = true;
 	}
 	PG_CATCH();

@@ -230,7 +230,7 @@ status_after(ErrorData *e, char **comment)
 		*comment = "failed: " SSW_RUNNER_ENDED;
 		return "failed";
 	}
-	*comment = psprintf("failed: %s: %s", unpack_sql_state(e->sqlerrcode), e->message ? e->message : "unknown error");
+	*comment = psprintf("failed: %s: %s", unpack_sql_state(e->sqlerrcode), e->message);
 	return "failed";
 }
 

@@ -99,6 +99,16 @@ sql(q{CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFOR
 wait_for($node, "$written_by_now 1402", 'rows that refer to rows of a long turn');
 is(sql('SELECT array_agg(id ORDER BY at) FROM shared WHERE id > 1400'), '{1401,1402}', 'are written in their order');
 is(sql('SELECT count(*) FROM sweeper.append_failed'), 0, 'none is set aside');
+# nor do rows that all take too long delay other tables for longer than one of them
+sql(q{CREATE TABLE hanging (n int); ALTER TABLE hanging OWNER TO host; GRANT INSERT ON hanging TO ann;
+    CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$;
+    CREATE TRIGGER hang BEFORE INSERT ON hanging FOR EACH ROW EXECUTE FUNCTION hang();
+    SET ROLE ann; SELECT sweeper.append_many('hanging', ARRAY['{"n": 1}', '{"n": 2}', '{"n": 3}']::jsonb[]);
+    RESET ROLE; SELECT sweeper.alter_append('hanging', flush_every => '10 ms')});
+wait_for($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'}, 'the first is tried');
+sql(q{SET ROLE ann; SELECT sweeper.append('shared', '{"id": 1501}')});
+wait_for($node, "$written_by_now 1501", 'a row behind rows that take too long');
+cmp_ok(sql('SELECT count(*) FROM sweeper.append_row'), '>=', 1, 'which are still tried');
 $holder->quit;
-$node->stop;
+$node->stop('immediate');
 done_testing();
