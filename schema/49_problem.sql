@@ -225,7 +225,8 @@ SELECT 'warning', NULL, 'appended rows wait', s.due_at, format('%s rows that rol
 FROM sweeper.append_status AS s CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND s.due_at < now() - interval '1 min'
 UNION ALL
 SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows that role %s had appended to %s could not be written; the last error: %s', s.failed, s.role, s.relation, s.last_error),
-       format('SET ROLE %I; SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then SELECT sweeper.append(relation::regclass, row_data) FROM sweeper.take_append_failed_rows(...);', s.role, s.relation)
+       concat(CASE WHEN pg_catalog.to_regrole(quote_ident(s.role)) IS NOT NULL THEN format('SET ROLE %I; ', s.role) END,
+              format('SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then SELECT sweeper.append(relation::regclass, row_data) FROM sweeper.take_append_failed_rows(...);', s.relation))
 FROM sweeper.append_status AS s WHERE s.failed > 0
 UNION ALL
 SELECT 'warning', NULL, CASE t.n WHEN 1 THEN 'tasks without a worker' WHEN 2 THEN 'queue grows' ELSE 'tasks fail again and again' END,

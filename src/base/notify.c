@@ -34,7 +34,7 @@
 /* Beyond, the server's queue is left to others. */
 #define QUEUE_FULL	0.5
 
-/* So long a commit waits for others that notify; after it did so in vain, the next do not. */
+/* So long a commit waits for others that notify; when it did not help, the next do not wait. */
 #define PATIENCE_MS		100
 #define IMPATIENT_US	(5 * USECS_PER_SEC)
 

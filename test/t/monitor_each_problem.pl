@@ -161,7 +161,10 @@ $pasted{'lag above max_lag'} = basename(__FILE__);
 sql(q{CREATE ROLE appender LOGIN; SELECT sweeper.grant_access('appender', 'user'); CREATE TABLE target (id int CHECK (id < 5)); CREATE ROLE host; ALTER TABLE target OWNER TO host; GRANT INSERT ON target TO appender});
 sql(q{SET ROLE appender; SELECT sweeper.append('target', '{"id": 7}'); CALL sweeper.flush('target')});
 like(paste('appended rows failed'), qr/"id": 7.*23514/, 'appended rows failed: it shows them');
-sql(q{SET ROLE appender; SELECT sweeper.take_append_failed_rows('public.target')});
+# the role's name is of no role any more
+sql(q{BEGIN; REVOKE ALL ON target FROM appender; SELECT sweeper.revoke_access('appender'); DROP ROLE appender; COMMIT});
+like(paste('appended rows failed'), qr/"id": 7.*23514/, 'appended rows failed: it shows them when the role is gone');
+sql(q{SELECT sweeper.take_append_failed_rows('public.target')});
 gone('appended rows failed');
 
 # a minute is over
