@@ -215,7 +215,7 @@ INSERT INTO f SELECT i, now() + interval '1 h' FROM generate_series(1, 2000) AS 
 CREATE SEQUENCE alive;
 CREATE FUNCTION count_alive(d timestamptz) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
     IF d > clock_timestamp() THEN PERFORM nextval('public.alive'); END IF; RETURN true; END $$;
-SELECT policy FROM sweeper.register('f', deadline => 'd', filter => 'count_alive(d)', rate_limit => 200, check_every => '100 ms');
+SELECT policy FROM sweeper.register('f', deadline => 'd', filter => 'count_alive(d)', rate_limit => 200, start => 'now', check_every => '100 ms');
 CALL sweeper.sweep('f', pass => NULL) \gset
 SELECT setval('alive', 1) \gset
 UPDATE f SET d = now() WHERE id <= 500;

@@ -7,10 +7,10 @@
  * the slot's generation is still its own.  The exit callback frees the slot and
  * whatever the process held in a pass.  A crash empties shared memory.
  *
- * SIGTERM asks for a graceful end and is noted in the slot; a second SIGTERM, one that
- * comes to a batch which ignores its cancel, or one that code of users sends to its own
- * process, ends it at the next interrupt check, batch or not.  The launcher, whose end is
- * bounded anyway, ignores it.
+ * SIGTERM asks for a graceful end and is noted in the slot.  A second one of another
+ * process than the postmaster, one that comes to a batch which ignores its cancel, or one
+ * that code of users sends to its own process, ends it at the next interrupt check, batch
+ * or not.  The launcher, whose end is bounded anyway, ignores it.
  */
 #include "postgres.h"
 
@@ -32,9 +32,6 @@
 
 #define MAX_LEAVING	3
 
-/* The postmaster signals a child and its process group: that is one SIGTERM. */
-#define SAME_SIGNAL_US	10000
-
 static uint32 my_generation;
 
 /* Does a process continue although its batch was cancelled?  No code of users catches its end. */
@@ -47,19 +44,21 @@ ssw_process_ignores_cancel(const SswProc *p, TimestampTz now)
 static void
 handle_sigterm(int postgres_signal_arg, siginfo_t * info, void *context)
 {
-	static TimestampTz first = 0;
 	int			save_errno = errno;
 
 	if (MySswProc == NULL || info->si_pid == MyProcPid || ssw_process_ignores_cancel(MySswProc, GetCurrentTimestamp()))
 		die(postgres_signal_arg);
 	else if (MySswProc->terminating)
 	{
-		if (MySswProc->kind != SSW_PROC_LAUNCHER && GetCurrentTimestamp() - first > SAME_SIGNAL_US)
+		/*
+		 * the postmaster signals a child and then its process group, which
+		 * means the same
+		 */
+		if (MySswProc->kind != SSW_PROC_LAUNCHER && info->si_pid != PostmasterPid)
 			die(postgres_signal_arg);
 	}
 	else
 	{
-		first = GetCurrentTimestamp();
 		MySswProc->terminating = true;
 		ssw_shmem_wake_launcher();
 		SetLatch(MyLatch);
