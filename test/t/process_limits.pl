@@ -146,7 +146,7 @@ $node->safe_psql('postgres', q{CREATE EXTENSION session_sweeper; CREATE TABLE to
     SELECT sweeper.register('told', deadline => 'd', notify_channel => 'ends', fuse_fraction => 1, check_every => '100 ms'); CREATE INDEX ON told (d)});
 my $coordinator = q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'session_sweeper coordinator'};
 my $before = $node->safe_psql('postgres', $coordinator);
-my $holder = $node->background_psql('postgres');
+$holder = $node->background_psql('postgres');
 $holder->query_until(qr/begun/, "SET synchronous_commit = on;\n\\echo begun\nBEGIN; CREATE TABLE waits (); NOTIFY other; COMMIT;\n");
 $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'});
 my $sql = q{INSERT INTO told SELECT i, now() + i * interval '50 ms' FROM generate_series(1, 40) AS i; };
