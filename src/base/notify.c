@@ -118,6 +118,7 @@ lock_soon(void)
 		}
 		pg_usleep(1000);
 	}
+	failed_at = 0;
 	return true;
 }
 

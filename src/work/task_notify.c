@@ -4,8 +4,9 @@
  *
  * Runs in the coordinator, in the transaction of a round, as the extension's owner, at
  * most every event_interval.  A notification says what the tables say at that time; it is
- * a hint to read them.  It waits for others that notify.  The events come from task_shmem.c; when the coordinator ends
- * between taking them and its commit, nobody is notified.
+ * a hint to read them.  While others hold the lock of NOTIFY it is tried again later.  The
+ * events come from task_shmem.c; when the coordinator ends between taking them and its
+ * commit, nobody is notified.
  */
 #include "postgres.h"
 
