@@ -218,11 +218,26 @@ instant(TimestampTz t)
 					t / 1e6 + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * (double) SECS_PER_DAY);
 }
 
-/* Boolean over t and $2: a time to live has passed since then. */
+/* Boolean over t: a time to live has passed from then to now. */
 static char *
-lived_since(const SswDeadline *c, TimestampTz start)
+lived_since(const SswDeadline *c, TimestampTz start, const char *now)
 {
-	return psprintf("%s " SSW_OP("+") " (%s) " SSW_OP("<=") " $2", instant(start), c->row_ttl);
+	return psprintf("%s " SSW_OP("+") " (%s) " SSW_OP("<=") " %s", instant(start), c->row_ttl, now);
+}
+
+/*
+ * For rows with a time to live of their own: when one is due, over t; null if it has passed
+ * and grace may cover it.  For a process that need not know more.
+ */
+char	   *
+ssw_grace_row_due(const SswPolicy *p)
+{
+	const SswDeadline *c = &p->deadlines[0];
+
+	if (!covers(p, c))
+		return c->due;
+	return psprintf("CASE WHEN %s " SSW_OP(">") " pg_catalog.now() OR %s THEN %s END",
+					c->due, lived_since(c, ssw_service_began(), "pg_catalog.now()"), c->due);
 }
 
 /* What outages since the last crash credit a row, in seconds. */
@@ -237,7 +252,7 @@ row_credit(const SswDeadline *c, const SswStarts *s)
 	for (int i = s->n - 1; i >= 0 && !s->start[i].crash; i--)
 	{
 		appendStringInfo(&buf, " " SSW_OP("+") " CASE WHEN %s THEN 0 ELSE %.6f END",
-						 lived_since(c, s->start[i].at + later), Max(0, s->start[i].outage_us) / 1e6);
+						 lived_since(c, s->start[i].at + later, "$2"), Max(0, s->start[i].outage_us) / 1e6);
 		later += Max(0, s->start[i].outage_us);
 	}
 	return buf.data;
@@ -264,12 +279,12 @@ ssw_grace_rows(SswPolicy *p)
 	recall(p, &past);
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "(%s AND %s " SSW_OP("<=") " ($2 " SSW_OP("-") " pg_catalog.make_interval(secs => %s))",
-					 past.n > 0 ? lived_since(c, past.pair[past.n - 1].service) : "true", c->due,
+					 past.n > 0 ? lived_since(c, past.pair[past.n - 1].service, "$2") : "true", c->due,
 					 row_credit(c, &past.starts));
 	for (int i = 0; i < past.n; i++)
 		if (!TIMESTAMP_IS_NOBEGIN(past.pair[i].deadline))
 			appendStringInfo(&buf, " OR (%s " SSW_OP("<=") " %s AND %s)", c->due,
-							 instant(past.pair[i].deadline), lived_since(c, past.pair[i].service));
+							 instant(past.pair[i].deadline), lived_since(c, past.pair[i].service, "$2"));
 	appendStringInfoChar(&buf, ')');
 	p->row_grace = arrival ? psprintf("(%s AND %s)", buf.data, arrival) : buf.data;
 }

@@ -62,6 +62,7 @@ build_constant(SswDeadline *c, const SswTimeValue *v, int64 ttl_us, const char *
 typedef struct RowTtl
 {
 	char	   *column;			/* t.column */
+	AttrNumber	attnum;
 	Oid			type;
 	int64		factor;			/* its units a second; 0 for an interval */
 	int64		default_us;		/* where it is null; 0 for none */
@@ -71,7 +72,7 @@ static RowTtl
 resolve_row_ttl(const SswPolicy *p, Relation rel, const SswTimeValue *v)
 {
 	AttrNumber	attnum = ssw_expr_column(rel, "ttl_column", p->ttl_column);
-	RowTtl		r = {.column = ssw_time_column(p->ttl_column),.default_us = p->ttl_us};
+	RowTtl		r = {.column = ssw_time_column(p->ttl_column),.attnum = attnum,.default_us = p->ttl_us};
 
 	r.type = getBaseType(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->atttypid);
 	switch (r.type)
@@ -155,6 +156,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 {
 	RowTtl		r = resolve_row_ttl(p, rel, v);
 	char	   *sort = v->type == DATEOID ? NULL : row_ttl_sort(v, &r);
+	Oid			index;
 
 	build_constant(c, v, 0, "$1");
 	c->by_due = false;
@@ -164,8 +166,11 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 	if (sort && contain_mutable_functions(ssw_expr_parse(rel, v->field, sort)))
 		sort = NULL;
 	p->index_sort = sort;
-	if (sort && OidIsValid(ssw_index_find(rel, sort, p->filter)))
+	if (sort && OidIsValid(index = ssw_index_find(rel, sort, p->filter)))
 	{
+		c->index = rel->rd_rel->relhassubclass ? InvalidOid : index;
+		c->row_columns[0] = c->attnum;
+		c->row_columns[1] = r.attnum;
 		c->sort = sort;
 		c->sort_type = TIMESTAMPOID;
 		c->bound = pstrdup("($1 AT TIME ZONE 'UTC')");

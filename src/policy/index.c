@@ -4,9 +4,9 @@
  *		statement that would create a missing one.
  *
  * Runs in any process that validates or builds a policy, as the relation's
- * owner (index expressions and predicates are folded, which may run immutable
- * functions of the owner); the caller holds a lock on the relation.  Shares
- * nothing; a crash leaves nothing behind.
+ * owner; the caller holds a lock on the relation.  Index expressions and predicates are
+ * folded, which may run immutable functions of the owner: only for a policy that has such
+ * code itself.  Shares nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
 
@@ -25,6 +25,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "policy/expr.h"
@@ -41,6 +42,39 @@ strip(Node *node)
 	return node;
 }
 
+static bool
+is_users(Oid function, void *context)
+{
+	return function >= FirstGenbkiObjectId;
+}
+
+/* Would a role that evaluates it, or pastes it into a statement, run code that is not the server's? */
+static bool
+runs_code(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, Var) && ((Var *) node)->vartype >= FirstGenbkiObjectId) ||
+		(IsA(node, Const) && ((Const *) node)->consttype >= FirstGenbkiObjectId) ||
+		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
+		return true;
+	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
+}
+
+/* An expression or a predicate as the catalog has it: nothing is folded. */
+static Node *
+stored_tree(Relation index, AttrNumber attribute)
+{
+	HeapTuple	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(RelationGetRelid(index)));
+	bool		isnull = true;
+	Datum		source = HeapTupleIsValid(tup) ? SysCacheGetAttr(INDEXRELID, tup, attribute, &isnull) : (Datum) 0;
+	Node	   *tree = isnull ? NULL : stringToNode(TextDatumGetCString(source));
+
+	if (HeapTupleIsValid(tup))
+		ReleaseSysCache(tup);
+	return tree;
+}
+
 /* Does column i of an index hold this expression? */
 static bool
 column_matches(Relation index, int i, List *exprs, Node *node)
@@ -51,7 +85,7 @@ column_matches(Relation index, int i, List *exprs, Node *node)
 	if (attnum != 0)
 		return IsA(node, Var) && ((Var *) node)->varattno == attnum;
 	for (int j = 0; j < i; j++)
-		if (index->rd_index->indkey.values[j] == 0)
+		if (index->rd_index->indkey.values[j] == 0 && exprs != NIL)
 			exprs = list_copy_tail(exprs, 1);
 	return exprs != NIL && equal(strip(linitial(exprs)), node);
 }
@@ -100,9 +134,12 @@ range_clause(Node *sort)
 								  InvalidOid, exprCollation(sort));
 }
 
-/* Can a btree return the dead rows in order of sort? */
+/*
+ * Can a btree return the dead rows in order of sort?  An index with users' code is opened
+ * only where the policy has such code, too: else it serves nothing.
+ */
 static bool
-index_serves(Relation index, Node *sort, List *clauses, Node *range)
+index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
 {
 	Form_pg_index form = index->rd_index;
 	TypeCacheEntry *entry = lookup_type_cache(getBaseType(exprType(sort)), TYPECACHE_BTREE_OPFAMILY);
@@ -112,11 +149,13 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range)
 	if (!form->indisvalid || !form->indisready || !form->indislive ||
 		index->rd_rel->relam != BTREE_AM_OID)
 		return false;
+	if (!users && runs_code(stored_tree(index, Anum_pg_index_indpred), NULL))
+		return false;
 	pred = RelationGetIndexPredicate(index);
 	if (pred != NIL &&
 		!predicate_implied_by(pred, range ? lappend(list_copy(clauses), range) : clauses, false))
 		return false;
-	exprs = RelationGetIndexExpressions(index);
+	exprs = users || !runs_code(stored_tree(index, Anum_pg_index_indexprs), NULL) ? RelationGetIndexExpressions(index) : NIL;
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
 		if (column_matches(index, i, exprs, sort))
@@ -131,20 +170,24 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range)
 static Oid
 find_own(Relation rel, const char *sort_sql, const char *filter)
 {
-	Node	   *sort = ssw_expr_folded(ssw_expr_parse(rel, "deadline", sort_sql));
+	Node	   *sort = ssw_expr_parse(rel, "deadline", sort_sql);
+	Node	   *where = filter ? ssw_expr_parse(rel, "filter", filter) : NULL;
+	bool		users = runs_code(sort, NULL) || runs_code(where, NULL);
 	List	   *clauses = NIL;
 	List	   *indexes = RelationGetIndexList(rel);
-	Node	   *range = range_clause(sort);
+	Node	   *range;
 	Oid			found = InvalidOid;
 	ListCell   *lc;
 
-	if (filter)
-		clauses = make_ands_implicit((Expr *) ssw_expr_folded(ssw_expr_parse(rel, "filter", filter)));
+	sort = ssw_expr_folded(sort);
+	range = range_clause(sort);
+	if (where)
+		clauses = make_ands_implicit((Expr *) ssw_expr_folded(where));
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (index_serves(index, sort, clauses, range))
+		if (index_serves(index, sort, clauses, range, users))
 			found = lfirst_oid(lc);
 		index_close(index, AccessShareLock);
 		if (OidIsValid(found))
@@ -287,25 +330,6 @@ append_statement(StringInfo buf, Oid relid, const char *sql)
 	appendStringInfo(buf, "%sCREATE INDEX CONCURRENTLY ON %s (%s);", buf->len ? " " : "",
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
 												get_rel_name(relid)), sql);
-}
-
-static bool
-is_users(Oid function, void *context)
-{
-	return function >= FirstGenbkiObjectId;
-}
-
-/* Would a role that pastes the statement run code that is not the server's? */
-static bool
-runs_code(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if ((IsA(node, Var) && ((Var *) node)->vartype >= FirstGenbkiObjectId) ||
-		(IsA(node, Const) && ((Const *) node)->consttype >= FirstGenbkiObjectId) ||
-		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
-		return true;
-	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
 }
 
 /*

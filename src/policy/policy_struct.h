@@ -43,6 +43,10 @@ typedef struct SswDeadline
 	bool		by_due;			/* sort has the order of due */
 	bool		plain;			/* sort is a column of a built-in type */
 	int16		attnum;			/* that column, or 0 */
+	Oid			index;			/* where sort is last_seen and the row's own
+								 * time to live: the table's index in that
+								 * order, or invalid */
+	int16		row_columns[2]; /* these two columns */
 } SswDeadline;
 
 /* How far a start of service has judged; see grace.c. */

@@ -24,19 +24,20 @@
 #include "sweep/lower_bound.h"
 #include "process/deadline_index.h"
 
-/* Is its first column that one?  The others need not be opened. */
+/* Is its first column that one, or else is it the one that was found?  The others need not be opened. */
 static bool
-begins_with(Oid index, AttrNumber attnum)
+begins_with(Oid index, const SswDeadline *c, AttrNumber attnum)
 {
 	HeapTuple	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
-	bool		does = HeapTupleIsValid(tup) && ((Form_pg_index) GETSTRUCT(tup))->indkey.values[0] == attnum;
+	bool		does = HeapTupleIsValid(tup) && ((Form_pg_index) GETSTRUCT(tup))->indkey.values[0] == attnum &&
+	(attnum != 0 || index == c->index);
 
 	if (HeapTupleIsValid(tup))
 		ReleaseSysCache(tup);
 	return does;
 }
 
-/* Is this a btree in the order of that column, of all rows or of those of the filter? */
+/* Is this a btree in that order, of all rows or of those of the filter? */
 static bool
 index_serves(const SswPolicy *p, Relation index, Oid type)
 {
@@ -49,22 +50,24 @@ index_serves(const SswPolicy *p, Relation index, Oid type)
 
 /* Such an index, opened, or null.  It does not wait for a lock, because all policies would wait. */
 Relation
-ssw_deadline_index_open(const SswPolicy *p, Relation leaf, AttrNumber attnum, Oid type)
+ssw_deadline_index_open(const SswPolicy *p, Relation leaf, const SswDeadline *c)
 {
+	bool		same = RelationGetRelid(leaf) == p->relid || c->attnum == 0;
+	AttrNumber	attnum = same ? c->attnum : get_attnum(RelationGetRelid(leaf), get_attname(p->relid, c->attnum, false));
 	ListCell   *lc;
 
 	foreach(lc, RelationGetIndexList(leaf))
 	{
 		Relation	index;
 
-		if (!begins_with(lfirst_oid(lc), attnum))
+		if (!begins_with(lfirst_oid(lc), c, attnum))
 			continue;
 		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("could not obtain lock on an index of relation %s", p->relation)));
 		index = index_open(lfirst_oid(lc), NoLock);
-		if (index_serves(p, index, type))
+		if (index_serves(p, index, c->sort_type))
 			return index;
 		index_close(index, AccessShareLock);
 	}

@@ -88,8 +88,9 @@ fraction_until(Oid relid, AttrNumber attnum, int64 last)
 
 /* Count entries of the index up to the last value.  After that time what statistics say counts, unless more were seen. */
 static double
-count_entries(Relation leaf, Relation index, AttrNumber attnum, Oid type, int64 last, TimestampTz until)
+count_entries(Relation leaf, Relation index, Oid type, int64 last, TimestampTz until)
 {
+	AttrNumber	attnum = index->rd_index->indkey.values[0];
 	Oid			op = get_opfamily_member(index->rd_opfamily[0], type, type, BTLessEqualStrategyNumber);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, 1);
@@ -109,7 +110,8 @@ count_entries(Relation leaf, Relation index, AttrNumber attnum, Oid type, int64 
 	}
 	index_endscan(scan);
 	UnregisterSnapshot(snapshot);
-	planned = more ? rows_of(leaf) * fraction_until(RelationGetRelid(leaf), attnum, last) : 0;
+	/* ANALYZE knows values of an expression by the index */
+	planned = more ? rows_of(leaf) * fraction_until(RelationGetRelid(attnum != 0 ? leaf : index), Max(attnum, 1), last) : 0;
 	return Max(n, planned);
 }
 
@@ -120,13 +122,12 @@ count_due(SswWatch *w, Oid relid, int i, TimestampTz now, TimestampTz until)
 	const SswPolicy *p = w->policy;
 	const SswDeadline *c = &p->deadlines[i];
 	Relation	leaf = table_open(relid, AccessShareLock);
-	AttrNumber	attnum = relid == p->relid ? c->attnum : get_attnum(relid, get_attname(p->relid, c->attnum, false));
-	Relation	index = ssw_deadline_index_open(p, leaf, attnum, c->sort_type);
+	Relation	index = ssw_deadline_index_open(p, leaf, c);
 	int64		last;
 	double		rows = -1;
 
 	if (index && ssw_deadline_index_value(c, now - p->keep_for_us, NULL, &last))
-		rows = count_entries(leaf, index, attnum, c->sort_type, last, until);
+		rows = count_entries(leaf, index, c->sort_type, last, until);
 	if (index)
 		index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);

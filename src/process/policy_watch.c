@@ -217,7 +217,10 @@ build(void *arg)
 
 	w->plain = ssw_probe_is_plain(w->policy, rel);
 	if (w->plain)
+	{
 		ssw_deadline_build(w->policy, rel);
+		w->plain = ssw_probe_can_read(w->policy);
+	}
 	else
 		ssw_probe_outline(w->policy);
 	table_close(rel, NoLock);

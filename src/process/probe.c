@@ -27,10 +27,8 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 
 #include "base/compat.h"
 #include "base/spi.h"
@@ -56,16 +54,28 @@ is_builtin_column(Relation rel, const char *name)
 
 /*
  * Is the policy all columns of built-in types, or all ours?  Then its fragments can
- * be built and its deadlines read without any code of a user's.
+ * be built without any code of a user's.
  */
 bool
 ssw_probe_is_plain(const SswPolicy *p, Relation rel)
 {
 	if (p->filter_indexed)
 		return true;
-	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && p->ttl_column == NULL && is_builtin_column(rel, p->group_by) &&
+	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && is_builtin_column(rel, p->ttl_column) && is_builtin_column(rel, p->group_by) &&
 		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
 		is_builtin_column(rel, p->created);
+}
+
+/*
+ * Its fragments are built: are its deadlines columns, or has an index of a single table
+ * computed them from columns?  Then they can be read without any code of a user's, too.
+ */
+bool
+ssw_probe_can_read(const SswPolicy *p)
+{
+	const SswDeadline *c = &p->deadlines[0];
+
+	return p->last_seen == NULL || c->row_ttl == NULL || (OidIsValid(c->index) && c->row_columns[0] != c->row_columns[1]);
 }
 
 /* What can be said of the deadlines without a look at expressions: grace needs no more. */
@@ -95,60 +105,109 @@ scan_keys(ScanKey keys, Relation index, Oid type, const SswLowerBound *low)
 	return 2;
 }
 
-/* When a row with this value in the deadline's column is due. */
-static TimestampTz
-due_of(const SswPolicy *p, const SswDeadline *c, Datum value)
-{
-	Oid			type = c->sort_type;
-	char	   *sql;
-	bool		isnull;
-	TimestampTz due;
-
-	/* most often it is the deadline */
-	if (strcmp(c->due, c->sort) == 0)
-		return DatumGetTimestampTz(value);
-	sql = psprintf("SELECT %s FROM (SELECT $1) AS t (%s)", c->due, quote_identifier(get_attname(p->relid, c->attnum, false)));
-	ssw_spi_begin();
-	ssw_plan_execute(sql, 1, &type, &value, NULL, true);
-	due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	ssw_spi_end();
-	return isnull ? 0 : due;
-}
-
 /* A probe of a table for the first value in an index. */
 typedef struct First
 {
 	bool		found;
 	Datum		value;
+	Datum		row[2];			/* the deadline's row_columns, where it has
+								 * such */
+	bool		isnull[2];
 	int64		entries;		/* of the index, that were read, and that the
 								 * next scan reads again */
 } First;
 
+/* Evaluate the deadline over columns of the table; 0: it is null. */
+static TimestampTz
+evaluate(const SswPolicy *p, const char *due, int n, const int16 *columns, Datum *values, const bool *nulls)
+{
+	Oid			types[2];
+	StringInfoData names;
+	StringInfoData params;
+	bool		isnull;
+	TimestampTz result;
+
+	initStringInfo(&names);
+	initStringInfo(&params);
+	for (int i = 0; i < n; i++)
+	{
+		const char *comma = i > 0 ? ", " : "";
+
+		types[i] = get_atttype(p->relid, columns[i]);
+		appendStringInfo(&names, "%s%s", comma, quote_identifier(get_attname(p->relid, columns[i], false)));
+		if (nulls[i])
+			appendStringInfo(&params, "%sNULL::%s", comma, format_type_be_qualified(types[i]));
+		else
+			appendStringInfo(&params, "%s$%d", comma, i + 1);
+	}
+	ssw_spi_begin();
+	ssw_plan_execute(psprintf("SELECT %s FROM (SELECT %s) AS t (%s)", due, params.data, names.data), n, types, values, NULL, true);
+	result = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	ssw_spi_end();
+	return isnull ? 0 : result;
+}
+
+/*
+ * When the row is due that was found; false: that is for a worker to say.  Its place in the
+ * index is too early for a time to live of zero; others may be due before then.  Or grace
+ * may cover it.
+ */
+static bool
+due_of(const SswPolicy *p, const SswDeadline *c, First *f, TimestampTz *due)
+{
+	bool		notnull = false;
+
+	/* most often it is the deadline */
+	if (strcmp(c->due, c->sort) == 0)
+		*due = DatumGetTimestampTz(f->value);
+	else if (c->attnum != 0)
+		*due = evaluate(p, c->due, 1, &c->attnum, &f->value, &notnull);
+	else
+	{
+		*due = evaluate(p, ssw_grace_row_due(p), 2, c->row_columns, f->row, f->isnull);
+		/* it is a time in UTC */
+		return *due == DatumGetTimestamp(f->value);
+	}
+	return true;
+}
+
+static Datum
+keep_value(Datum value, TupleDesc desc, AttrNumber attnum)
+{
+	Form_pg_attribute att = TupleDescAttr(desc, attnum - 1);
+
+	return datumCopy(value, att->attbyval, att->attlen);
+}
+
 /* The first row that the snapshot sees.  Entries of rows that nobody sees any more are marked, and not read again. */
 static void
-read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, Snapshot snapshot, First *f)
+read_first(Relation leaf, Relation index, const SswDeadline *c, ScanKey keys, int nkeys, Snapshot snapshot, First *f)
 {
 	IndexScanDesc scan = ssw_index_beginscan(leaf, index, snapshot, nkeys);
 	TupleTableSlot *slot = table_slot_create(leaf, NULL);
 	ScanDirection direction = (index->rd_indoption[0] & INDOPTION_DESC) ? BackwardScanDirection : ForwardScanDirection;
-	bool		isnull = true;
+	bool		isnull;
 
 	memset(f, 0, sizeof(First));
+	scan->xs_want_itup = true;
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	while (!f->found && index_getnext_tid(scan, direction) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		f->found = index_fetch_heap(scan, slot);
 		f->entries += !scan->kill_prior_tuple;
-		if (f->found)
-			f->value = slot_getattr(slot, attnum, &isnull);
 	}
-	/* it is in the slot, unless it is passed by value */
-	if (!isnull)
+	if (f->found)
 	{
-		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(leaf), attnum - 1);
-
-		f->value = datumCopy(f->value, att->attbyval, att->attlen);
+		f->value = index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull);
+		if (!isnull)
+			f->value = keep_value(f->value, scan->xs_itupdesc, 1);
+	}
+	for (int i = 0; f->found && c->attnum == 0 && i < lengthof(f->row); i++)
+	{
+		f->row[i] = slot_getattr(slot, c->row_columns[i], &f->isnull[i]);
+		if (!f->isnull[i])
+			f->row[i] = keep_value(f->row[i], RelationGetDescr(leaf), c->row_columns[i]);
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
@@ -156,11 +215,11 @@ read_first(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int n
 
 /* With a snapshot of its own, because the round's may be older than a request. */
 static void
-read_first_now(Relation leaf, Relation index, AttrNumber attnum, ScanKey keys, int nkeys, First *f)
+read_first_now(Relation leaf, Relation index, const SswDeadline *c, ScanKey keys, int nkeys, First *f)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 
-	read_first(leaf, index, attnum, keys, nkeys, snapshot, f);
+	read_first(leaf, index, c, keys, nkeys, snapshot, f);
 	UnregisterSnapshot(snapshot);
 }
 
@@ -191,13 +250,13 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	const SswPolicy *p = w->policy;
 	const SswDeadline *c = &p->deadlines[i];
 	Relation	leaf = table_open(relid, AccessShareLock);
-	AttrNumber	attnum = relid == p->relid ? c->attnum : get_attnum(relid, get_attname(p->relid, c->attnum, false));
-	Relation	index = ssw_deadline_index_open(p, leaf, attnum, c->sort_type);
+	Relation	index = ssw_deadline_index_open(p, leaf, c);
 	SnapshotData uncommitted;
 	ScanKeyData keys[2];
 	SswLowerBound low;
 	bool		bounded;
 	bool		held;
+	bool		known = true;
 	int64		above;
 	int			nkeys;
 	First		f;
@@ -222,7 +281,7 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 
 	/* the next bound: rows that are not committed yet must be above it, too */
 	InitDirtySnapshot(uncommitted);
-	read_first(leaf, index, attnum, keys, nkeys, &uncommitted, &f);
+	read_first(leaf, index, c, keys, nkeys, &uncommitted, &f);
 	if (alone && !held && f.found && ssw_lower_bound_fits(c) && ssw_lower_bound_set(&w->low[i], relid, c, DatumGetInt64(f.value)))
 		w->low[i].full_at = now;
 	if (alone && !held && f.entries > SSW_LOW_ENTRIES)
@@ -233,12 +292,12 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 			nkeys = scan_keys(keys, index, c->sort_type, &low);
 	}
 	if (f.found && TransactionIdIsValid(uncommitted.xmin))
-		read_first_now(leaf, index, attnum, keys, nkeys, &f);
+		read_first_now(leaf, index, c, keys, nkeys, &f);
 	if (f.found)
-		*due = due_of(p, c, f.value);
+		known = due_of(p, c, &f, due);
 	index_close(index, AccessShareLock);
 	table_close(leaf, NoLock);
-	return true;
+	return known;
 }
 
 /*
@@ -264,7 +323,7 @@ has_null(SswWatch *w, Oid relid)
 	const SswPolicy *p = w->policy;
 	const SswDeadline *c = &p->deadlines[0];
 	Relation	leaf = table_open(relid, AccessShareLock);
-	Relation	index = ssw_deadline_index_open(p, leaf, c->attnum, c->sort_type);
+	Relation	index = ssw_deadline_index_open(p, leaf, c);
 	ScanKeyData key;
 	First		f = {.found = true};
 
@@ -272,7 +331,7 @@ has_null(SswWatch *w, Oid relid)
 	{
 		ScanKeyEntryInitialize(&key, SK_ISNULL | SK_SEARCHNULL, 1, InvalidStrategy, InvalidOid,
 							   InvalidOid, InvalidOid, (Datum) 0);
-		read_first_now(leaf, index, c->attnum, &key, 1, &f);
+		read_first_now(leaf, index, c, &key, 1, &f);
 		index_close(index, AccessShareLock);
 	}
 	table_close(leaf, NoLock);

@@ -15,25 +15,42 @@ for my $table (qw(written other)) {
         SELECT sweeper.register('$table', deadline => 'd', start => 'now', check_every => '4 s', fuse_fraction => 1)");
 }
 
-sub looks_of_other {
-    return $node->safe_psql('postgres', "SELECT looks FROM sweeper.stat_policy WHERE policy = 'other'");
-}
+# a time to live in each row, and an index that has computed the deadlines
+$node->safe_psql('postgres', q{CREATE TABLE by_row (id int PRIMARY KEY, seen timestamptz NOT NULL, ttl_s int);
+    CREATE INDEX ON by_row (((seen AT TIME ZONE 'UTC') + coalesce(make_interval(secs => ttl_s), '720 h')));
+    INSERT INTO by_row SELECT i, now(), 30 * 86400 FROM generate_series(1, 10) AS i;
+    INSERT INTO by_row VALUES (11, now(), null);
+    SELECT sweeper.register('by_row', last_seen => 'seen', ttl_column => 'ttl_s', ttl => '30 days', start => 'now', check_every => '4 s', fuse_fraction => 1)});
 
 # If the planned look comes first, the turn proves nothing.
-my $proved = 0;
-for my $turn (1 .. 9) {
-    # each look that finds nothing puts the next one off
-    $node->safe_psql('postgres', "CALL sweeper.sweep('$_'); " x 7) for qw(written other);
-    wait_for($node, "SELECT bool_and(next_look > now() + interval '10 s') FROM sweeper.policy_status WHERE policy IN ('written', 'other')",
-        'the next looks are far away');
-    my ($planned, $looks) = split /\|/, $node->safe_psql('postgres', "SELECT min(s.next_look), max(o.looks) FROM sweeper.policy_status AS s, sweeper.stat_policy AS o
-        WHERE s.policy IN ('written', 'other') AND o.policy = 'other'");
-    $node->safe_psql('postgres', "INSERT INTO written VALUES (100 + $turn, now())");
-    wait_for($node, "SELECT count(*) = $turn FROM sweeper.cleanup_event", 'a row that is written is swept');
-    $proved = $node->safe_psql('postgres', "SELECT now() < '$planned' AND looks = $looks FROM sweeper.stat_policy WHERE policy = 'other'") eq 't';
-    last if $proved;
+for my $row (['written', 'now()'], ['by_row', q{now() - interval '1 hour', 3}]) {
+    my ($table, $values) = @$row;
+    my $proved = 0;
+    for my $turn (1 .. 5) {
+        # each look that finds nothing puts the next one off
+        $node->safe_psql('postgres', "CALL sweeper.sweep('$_'); " x 7) for $table, 'other';
+        wait_for($node, "SELECT bool_and(next_look > now() + interval '10 s') FROM sweeper.policy_status WHERE policy IN ('$table', 'other')",
+            'the next looks are far away');
+        my ($planned, $looks) = split /\|/, $node->safe_psql('postgres', "SELECT min(s.next_look), max(o.looks) FROM sweeper.policy_status AS s, sweeper.stat_policy AS o
+            WHERE s.policy IN ('$table', 'other') AND o.policy = 'other'");
+        $node->safe_psql('postgres', "INSERT INTO $table VALUES (100 + $turn, $values)");
+        wait_for($node, "SELECT count(*) = $turn FROM sweeper.cleanup_event WHERE policy = '$table'", 'a row that is written is swept');
+        $proved = $node->safe_psql('postgres', "SELECT now() < '$planned' AND looks = $looks FROM sweeper.stat_policy WHERE policy = 'other'") eq 't';
+        last if $proved;
+    }
+    ok($proved, "$table: before the next look that was planned, and the other policy does not look");
 }
-ok($proved, 'before the next look that was planned, and the other policy does not look');
+
+# the deadline of the next row is known, so that the look comes then
+$node->safe_psql('postgres', q{INSERT INTO by_row VALUES (200, now(), 20); CALL sweeper.sweep('by_row')});
+is($node->safe_psql('postgres', q{SELECT next_look <= next_due AND next_due = (SELECT seen + interval '20 s' FROM by_row WHERE id = 200) FROM sweeper.policy_status WHERE policy = 'by_row'}),
+    't', 'it is known when a row with a time to live of its own is due');
+$node->safe_psql('postgres', q{UPDATE by_row SET ttl_s = 86400 WHERE id = 200});
+
+# Zero counts as null: the row is due by the default, after its place in the index.  It is not late, and nothing waits for it.
+$node->safe_psql('postgres', q{INSERT INTO by_row VALUES (201, now() - interval '1 day', 0), (202, now() - interval '1 day', 3); CALL sweeper.sweep('by_row')});
+is($node->safe_psql('postgres', q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM by_row WHERE id > 200}), '201', 'a row with a time to live of zero stays');
+is($node->safe_psql('postgres', q{SELECT lag IS NULL AND oldest_deadline IS NULL FROM sweeper.policy_status WHERE policy = 'by_row'}), 't', 'and is not late');
 
 # rows with a time to live of their own: none is in its grace
 $node->safe_psql('postgres', q{CREATE TABLE own (id int PRIMARY KEY, seen timestamptz, ttl_s int); INSERT INTO own SELECT i, now(), 1000 FROM generate_series(1, 10) AS i;
@@ -47,7 +64,7 @@ for my $policy (qw(own sweeper.session)) {
 
 # the first heartbeat, which writes no table
 $node->safe_psql('postgres', q{SELECT sweeper.register('written', policy => 'beats', deadline => 'd', ttl => '1 day', heartbeats => true, check_every => '4 s')});
-$proved = 0;
+my $proved = 0;
 for my $turn (1 .. 3) {
     $node->safe_psql('postgres', q{CALL sweeper.sweep('beats'); } x 7);
     wait_for($node, q{SELECT next_look > now() + interval '10 s' FROM sweeper.policy_status WHERE policy = 'beats'}, 'its next look is far away');

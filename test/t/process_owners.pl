@@ -85,5 +85,19 @@ freeze($node, $frozen);
 $node->safe_psql('second', 'INSERT INTO o.t3 DEFAULT VALUES');
 ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t3', 'rows of the other database', 'second'), 'a frozen worker that should make room is not waited for');
 kill 'CONT', $frozen;
+
+# The coordinator reads deadlines that an index has computed; what else the owner has in indexes of that table is not run there.
+sql(q{CREATE FUNCTION o.spy() RETURNS int IMMUTABLE LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    BEGIN RAISE LOG 'spied on by %', (SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()); RETURN 1; END $$;
+    CREATE TABLE o.by_row (id int PRIMARY KEY, seen timestamptz NOT NULL, ttl_s int NOT NULL);
+    CREATE INDEX by_row_a ON o.by_row ((id + o.spy()), seen);
+    CREATE INDEX by_row_b ON o.by_row (seen) WHERE id > o.spy();
+    CREATE INDEX by_row_c ON o.by_row (((seen AT TIME ZONE 'UTC') + coalesce(make_interval(secs => ttl_s), '1 h')));
+    INSERT INTO o.by_row SELECT i, now(), 86400 FROM generate_series(1, 10) AS i;
+    SELECT FROM sweeper.register('o.by_row', last_seen => 'seen', ttl_column => 'ttl_s', ttl => '1 h', start => 'now')});
+wait_for($node, q{SELECT next_due IS NOT NULL FROM sweeper.policy_status WHERE policy = 'o.by_row'}, 'the coordinator has read the index');
+my $log = slurp_file($node->logfile);
+like($log, qr/spied on by client backend/, 'code of an index can be seen to run');
+unlike($log, qr/spied on by session_sweeper coordinator/, 'the coordinator runs none');
 $node->stop;
 done_testing();
