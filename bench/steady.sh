@@ -13,6 +13,13 @@ sql -c "CREATE EXTENSION pg_cron"
 audit_tables
 echo "INSERT INTO b (id, d) SELECT gen_random_uuid(), clock_timestamp() + interval '$life s' + i * interval '0.2 ms' FROM generate_series(1, 500) AS i;" >insert.sql
 
+# Nanoseconds of CPU that the process which inserts has taken, until it ends.
+inserter() {
+    local pid
+    wait_for "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'pgbench' AND query ~ '^INSERT'"
+    pid=$(sql -c "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' AND query ~ '^INSERT'")
+    while cut -d ' ' -f 1 "/proc/$pid/schedstat" 2>/dev/null; do sleep 0.2; done | tail -n 1
+}
 state() { echo "$(cpu) $(sql -F ' ' -c "SELECT pg_current_wal_insert_lsn() - '0/0', pg_table_size('b'), pg_indexes_size('b')")"; }
 job() { quiet -c "SELECT cron.schedule('b', '* * * * *', \$\$$1\$\$)"; }
 policy() { # audit, min_interval
@@ -21,27 +28,30 @@ policy() { # audit, min_interval
 }
 
 measure() { # side
-    local before after inserted left
+    local before after inserted left inserting
     fill ordered 0
     sql -c "INSERT INTO b (id, d) SELECT gen_random_uuid(), 'infinity' FROM generate_series(1, $rows)" -c "VACUUM ANALYZE b" \
         -c "TRUNCATE audit_same, sweeper.cleanup_event" -c CHECKPOINT
     case $1 in none) policy none ;; ours) policy row ;; rare) policy row "'1s'" ;; bare) job "$bare" ;; same) job "$same" ;; esac
     before=$(state)
-    "$pg_bin/pgbench" -n -M prepared -R $((rate / 500)) -T "$seconds" -f insert.sql postgres >pgbench.log 2>&1 || die "$(tail -n 3 pgbench.log)"
+    "$pg_bin/pgbench" -n -M prepared -R $((rate / 500)) -T "$seconds" -f insert.sql postgres >pgbench.log 2>&1 &
+    inserting=$(inserter)
+    wait $! || die "$(tail -n 3 pgbench.log)"
     after=$(state)
     inserted=$((500 * $(sed -n 's/^number of transactions actually processed: \([0-9]*\).*/\1/p' pgbench.log)))
     left=$(sql -c "SELECT count(*) - $rows FROM b")
     case $1 in none | ours | rare) quiet -c "SELECT sweeper.unregister('b')" ;; bare | same) quiet -c "SELECT cron.unschedule('b')" ;; esac
-    echo "$before $after $inserted $left" >>"$1.raw"
+    echo "$before $after $inserted $left $inserting" >>"$1.raw"
 }
 for run in $(seq "$runs"); do
     for side in $(rotated "$run" alone none bare ours rare same); do measure "$side"; done
 done
 
-# Cost a row that ended, beyond that of its insertion: microseconds, bytes of WAL; growth of table and indexes in MB.
+# Cost a row that ended: microseconds of CPU, without the process that inserts, and beyond what the server takes for insertions alone; bytes of
+# WAL beyond these; growth of table and indexes in MB.
 for side in none bare ours rare same; do
     paste -d ' ' "$side.raw" alone.raw | awk '{ended = $9 - $10
-        print 1e-3 * (($5 - $1) / $9 - ($15 - $11) / $19) * $9 / ended, (($6 - $2) / $9 - ($16 - $12) / $19) * $9 / ended, ($7 - $3) / 1e6, ($8 - $4) / 1e6}' >"$side.costs"
+        print 1e-3 * (($5 - $1 - $11) / $9 - ($16 - $12 - $22) / $20) * $9 / ended, (($6 - $2) / $9 - ($17 - $13) / $20) * $9 / ended, ($7 - $3) / 1e6, ($8 - $4) / 1e6}' >"$side.costs"
     for i in 1 2 3 4; do cut -d ' ' -f $i "$side.costs" >"$side.$i"; done
 done
 row() { # number, name
