@@ -156,7 +156,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 {
 	RowTtl		r = resolve_row_ttl(p, rel, v);
 	char	   *sort = v->type == DATEOID ? NULL : row_ttl_sort(v, &r);
-	Oid			index;
+	Oid			index = p->filter_unread ? p->filter_index : InvalidOid;
 
 	build_constant(c, v, 0, "$1");
 	c->by_due = false;
@@ -166,7 +166,9 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 	if (sort && contain_mutable_functions(ssw_expr_parse(rel, v->field, sort)))
 		sort = NULL;
 	p->index_sort = sort;
-	if (sort && OidIsValid(index = ssw_index_find(rel, sort, p->filter)))
+	if (sort && !OidIsValid(index))
+		index = ssw_index_find(rel, sort, p->filter);
+	if (sort && OidIsValid(index))
 	{
 		c->index = rel->rd_rel->relhassubclass ? InvalidOid : index;
 		c->row_columns[0] = c->attnum;
@@ -311,6 +313,8 @@ build(void *arg)
 		c[1].absolute = true;
 		c[1].seen = c->seen;
 	}
+	if (p->filter && !p->filter_indexed && p->ndeadlines == 1 && !rel->rd_rel->relhassubclass)
+		p->filter_index = ssw_index_of_filter(rel, c->sort, p->filter);
 	build_key(p, rel);
 	build_group(p, rel);
 	for (int i = 0; i < p->ncapture; i++)

@@ -166,9 +166,9 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
 	return false;
 }
 
-/* An index of this very relation, not of its children. */
+/* An index of this very relation, not of its children; partial: of a part of its rows. */
 static Oid
-find_own(Relation rel, const char *sort_sql, const char *filter)
+find_own(Relation rel, const char *sort_sql, const char *filter, bool partial)
 {
 	Node	   *sort = ssw_expr_parse(rel, "deadline", sort_sql);
 	Node	   *where = filter ? ssw_expr_parse(rel, "filter", filter) : NULL;
@@ -187,7 +187,8 @@ find_own(Relation rel, const char *sort_sql, const char *filter)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (index_serves(index, sort, clauses, range, users))
+		if (!(partial && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL)) &&
+			index_serves(index, sort, clauses, range, users))
 			found = lfirst_oid(lc);
 		index_close(index, AccessShareLock);
 		if (OidIsValid(found))
@@ -210,7 +211,7 @@ holds_rows(Oid relid)
 Oid
 ssw_index_find(Relation rel, const char *sort, const char *filter)
 {
-	Oid			first = find_own(rel, sort, filter);
+	Oid			first = find_own(rel, sort, filter, false);
 	List	   *children;
 	ListCell   *lc;
 
@@ -235,7 +236,7 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 		leaf = try_relation_open(relid, NoLock);
 		if (leaf == NULL)
 			continue;
-		found = find_own(leaf, sort, filter);
+		found = find_own(leaf, sort, filter, false);
 		table_close(leaf, NoLock);
 		if (!OidIsValid(found))
 			return InvalidOid;
@@ -243,6 +244,13 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 			first = found;
 	}
 	return first;
+}
+
+/* A partial index of a table without children that has all rows of the filter in order of sort; or invalid. */
+Oid
+ssw_index_of_filter(Relation rel, const char *sort, const char *filter)
+{
+	return find_own(rel, sort, filter, true);
 }
 
 /*

@@ -78,6 +78,8 @@ typedef struct SswPolicy
 	const struct SswPolicyHooks *hooks; /* of a built-in policy, or null */
 	bool		filter_indexed; /* ours: its indexes are of what its filter
 								 * lets through */
+	bool		filter_unread;	/* in the coordinator: it has a filter, which
+								 * may be users' code and is not read there */
 	Oid			relid;
 	char	   *relation;		/* schema-qualified, quoted, as registered */
 	Oid			owner;
@@ -162,6 +164,14 @@ typedef struct SswPolicy
 	int			nhorizons;		/* in order of time; see grace.c */
 	SswHorizon	horizon[SSW_MAX_HORIZONS];
 	TimestampTz noted_at;		/* when they were written; 0: never */
+
+	/*
+	 * filled by ssw_deadline_build; where filter_unread, by what a worker
+	 * says
+	 */
+	Oid			filter_index;	/* a partial index in the order of the only
+								 * deadline, which has all rows of the filter;
+								 * or invalid */
 
 	/* filled by ssw_deadline_build */
 	int			ndeadlines;

@@ -44,7 +44,7 @@ index_serves(const SswPolicy *p, Relation index, Oid type)
 	Form_pg_index form = index->rd_index;
 
 	return form->indisvalid && form->indisready && form->indislive && index->rd_rel->relam == BTREE_AM_OID &&
-		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed &&
+		(heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed || RelationGetRelid(index) == p->filter_index) &&
 		index->rd_opfamily[0] == lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 }
 
@@ -54,13 +54,14 @@ ssw_deadline_index_open(const SswPolicy *p, Relation leaf, const SswDeadline *c)
 {
 	bool		same = RelationGetRelid(leaf) == p->relid || c->attnum == 0;
 	AttrNumber	attnum = same ? c->attnum : get_attnum(RelationGetRelid(leaf), get_attname(p->relid, c->attnum, false));
+	bool		partial = p->filter_unread && begins_with(p->filter_index, c, attnum);
 	ListCell   *lc;
 
 	foreach(lc, RelationGetIndexList(leaf))
 	{
 		Relation	index;
 
-		if (!begins_with(lfirst_oid(lc), c, attnum))
+		if (partial ? lfirst_oid(lc) != p->filter_index : !begins_with(lfirst_oid(lc), c, attnum))
 			continue;
 		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock))
 			ereport(ERROR,

@@ -116,6 +116,7 @@ ssw_passes_publish(SswWatch *w, const SswPass *ended)
 		s->refresh_at = w->refresh_at;
 		s->idle = w->idle;
 		s->excluded = w->excluded;
+		s->filter_index = w->filter_index;
 		s->tokens = w->tokens;
 		s->backlog_tokens = w->backlog_tokens;
 		s->tokens_at = w->tokens_at;
@@ -140,6 +141,7 @@ ssw_passes_inherit(SswWatch *w)
 		w->refresh_at = s.refresh_at;
 		w->idle = s.idle;
 		w->excluded = s.excluded;
+		w->filter_index = s.judged_generation >= s.changed_at ? s.filter_index : InvalidOid;
 		w->blocked_since = s.blocked_since;
 		if (s.judged_generation >= s.changed_at)
 		{
@@ -410,7 +412,7 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 	if (stopped || limited)
 		at = soon;
 	/* at once, if another database waits for this look */
-	else if (did && w->plain && w->excluded == 0)
+	else if (did && w->plain && w->excluded == 0 && (!w->policy->filter_unread || OidIsValid(w->filter_index)))
 		at = SswShared->coordinators_waiting ? now : soon;
 	/* not at once: a change of the policy may take long */
 	if (stopped)
@@ -569,6 +571,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_policy_row_failed(w, &pass);
 	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->policy->backlog_before != 0))
 		ssw_policy_row_succeeded(w);
+	if (pass.policy_generation == w->judged_generation && pass.end == SSW_END_DONE && w->policy->filter_unread)
+		w->policy->filter_index = w->filter_index = pass.filter_index;
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))
 		ssw_policy_row_rearm(w, pass.now);

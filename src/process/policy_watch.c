@@ -218,6 +218,12 @@ build(void *arg)
 	w->plain = ssw_probe_is_plain(w->policy, rel);
 	if (w->plain)
 	{
+		if (w->policy->filter && !w->policy->filter_indexed)
+		{
+			w->policy->filter = NULL;
+			w->policy->filter_unread = true;
+			w->policy->filter_index = w->filter_index;
+		}
 		ssw_deadline_build(w->policy, rel);
 		w->plain = ssw_probe_can_read(w->policy);
 	}

@@ -54,14 +54,14 @@ is_builtin_column(Relation rel, const char *name)
 
 /*
  * Is the policy all columns of built-in types, or all ours?  Then its fragments can
- * be built without any code of a user's.
+ * be built without any code of a user's; the filter is left out.
  */
 bool
 ssw_probe_is_plain(const SswPolicy *p, Relation rel)
 {
 	if (p->filter_indexed)
 		return true;
-	return p->filter == NULL && p->on_null == SSW_NULL_IGNORE && is_builtin_column(rel, p->ttl_column) && is_builtin_column(rel, p->group_by) &&
+	return p->on_null == SSW_NULL_IGNORE && is_builtin_column(rel, p->ttl_column) && is_builtin_column(rel, p->group_by) &&
 		is_builtin_column(rel, p->deadline) && is_builtin_column(rel, p->last_seen) &&
 		is_builtin_column(rel, p->created);
 }
@@ -392,6 +392,12 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		else
 			note_earliest(w, &earliest, due, cutoffs[i], credit, now);
 	}
+	/* whether the filter lets that row through, a worker must say */
+	if (p->filter_unread && earliest != 0 && earliest <= now)
+	{
+		w->unprobed = true;
+		w->earliest = 0;
+	}
 	known = !w->unprobed;
 	w->unprobed = w->unprobed || others != 0;
 
@@ -401,7 +407,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	 */
 	if (p->null_predicate && !w->unprobed && has_null(w, p->relid))
 		earliest = now;
-	if (known && !w->runs)
+	if (known && !w->runs && !p->filter_unread)
 		ssw_due_count(w, leaves, now);
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (known)

@@ -133,6 +133,8 @@ judge(SswWatch *w, bool begins, bool changed, TimestampTz now)
 	if (!begins && (!w->runs || w->rest.state != SSW_POLICY_UNKNOWN || w->held_above != 0))
 		w->next_look = now;
 	w->held_above = 0;
+	if (changed && !begins)
+		w->filter_index = InvalidOid;
 	ssw_watch_judge(w, now);
 	if (w->policy->check_every_us == 0)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;

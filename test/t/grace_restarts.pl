@@ -11,6 +11,12 @@ my $node = sweeper_node('main');
 $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
     CREATE TABLE lease (id int PRIMARY KEY, seen timestamptz); INSERT INTO lease VALUES (1, now()), (2, now());
     SELECT sweeper.register('lease', last_seen => 'seen', ttl => '1 min', check_every => '100 ms', fuse_fraction => 1)");
+# the same with a time to live in each row, and an index from which the coordinator reads deadlines
+$node->safe_psql('postgres', "CREATE TABLE by_row (id int PRIMARY KEY, seen timestamptz, ttl interval); INSERT INTO by_row SELECT id, seen, '1 min' FROM lease;
+    CREATE INDEX ON by_row (((seen AT TIME ZONE 'UTC') + ttl));
+    SELECT sweeper.register('by_row', last_seen => 'seen', ttl_column => 'ttl', check_every => '100 ms', fuse_fraction => 1)");
+my @both = ('lease', 'by_row');
+my $both = sub { $node->safe_psql('postgres', join('; ', map { $_[0] =~ s/TABLE/$_/gr } @both)) };
 # Rows with a time to live of their own: what is dead when a clean stop comes is dead afterwards.
 my $ids = sub { $node->safe_psql('postgres', "SELECT coalesce(string_agg(id::text, ',' ORDER BY id), '') FROM own") };
 $node->safe_psql('postgres', "CREATE TABLE own (id int PRIMARY KEY, seen timestamptz, ttl interval);
@@ -23,9 +29,11 @@ is($ids->(), '3', 'the others stay');
 # nothing dies in the looks from here on
 my $stays = sub {
     my ($what) = @_;
-    my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'lease'");
-    wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'lease'", 'it is looked at');
-    is($node->safe_psql('postgres', 'SELECT count(*) FROM lease'), 2, $what);
+    for my $table (@both) {
+        my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = '$table'");
+        wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = '$table'", 'it is looked at');
+        is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM $table), lag, backlog FROM sweeper.policy_status WHERE policy = '$table'"), '2||0', "$table: $what");
+    }
 };
 
 # In what the launcher wrote, all of it was so many seconds earlier: with the last sign of life an outage as long as that
@@ -42,28 +50,28 @@ my $earlier = sub {
 };
 
 # A clean stop for an hour, and another restart before the applications are back.
-$node->safe_psql('postgres', "SELECT sweeper.pause('lease')");
+$both->("SELECT sweeper.pause('TABLE')");
 $node->stop;
 $earlier->(3600, 1);
 $node->start;
-$node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '1 h'; SELECT sweeper.resume('lease')");
+$both->("UPDATE TABLE SET seen = now() - interval '1 h'; SELECT sweeper.resume('TABLE')");
 $stays->('an outage is credited');
 $node->restart;
 $stays->('a short restart does not take that away');
 $node->stop;
 $earlier->(120, 0);
 $node->start;
-wait_for($node, 'SELECT count(*) = 0 FROM lease', 'service of a time to live does');
+wait_for($node, "SELECT count(*) = 0 FROM $_", "$_: service of a time to live does") for @both;
 my $state = "SELECT state FROM sweeper.policy_status WHERE policy = 'lease'";
 wait_for($node, "SELECT ($state) <> 'running'", 'that pass ends');
 is($node->safe_psql('postgres', $state), 'waiting', 'a clean start is no grace');
-$node->safe_psql('postgres', "DELETE FROM sweeper.cleanup_event; INSERT INTO lease VALUES (1, now()), (2, now())");
+$node->safe_psql('postgres', "DELETE FROM sweeper.cleanup_event; INSERT INTO lease VALUES (1, now()), (2, now()); INSERT INTO by_row SELECT id, seen, '1 min' FROM lease");
 
 # The rows have not been refreshed for hours, because there was a long outage.
 $node->stop('immediate');
 $node->start;
-$node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '3 h'");
-wait_for($node, "SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = 'lease'", 'this start is noted');
+$both->("UPDATE TABLE SET seen = now() - interval '3 h'");
+wait_for($node, "SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = '$_'", 'this start is noted') for @both;
 $stays->('a crash gives one time to live');
 is($node->safe_psql('postgres', $state), 'grace', 'as its state says');
 
@@ -87,7 +95,7 @@ $node->stop('immediate');
 $earlier->(3600, 1);
 $node->start;
 $node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons = (SELECT array_agg(h - interval '1 h') FROM unnest(horizons) AS h)
-    WHERE policy = 'lease'");
+    WHERE policy IN ('lease', 'by_row')");
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
 $node->reload;
 $stays->('an outage is no service');
@@ -97,11 +105,13 @@ $stays->('an outage is no service');
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = off');
 $node->stop('immediate');
 $node->start;
-$node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons[1] = horizons[1] - interval '2 min' WHERE policy = 'lease'");
+$node->safe_psql('postgres', "UPDATE sweeper.policy SET horizons[1] = horizons[1] - interval '2 min' WHERE policy IN ('lease', 'by_row')");
 $node->append_conf('postgresql.conf', 'session_sweeper.enabled = on');
 $node->reload;
-wait_for($node, 'SELECT count(*) = 0 FROM lease', 'then they are dead');
-is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT key), min(cleanup_type) FROM sweeper.cleanup_event WHERE policy = 'lease'"), '2|2|zombie', 'once each');
+for my $table (@both) {
+    wait_for($node, "SELECT count(*) = 0 FROM $table", 'then they are dead');
+    is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT key), min(cleanup_type) FROM sweeper.cleanup_event WHERE policy = '$table'"), '2|2|zombie', "$table: once each");
+}
 
 # a grace that is over leaves nothing behind
 $node->safe_psql('postgres', "SELECT sweeper.alter_policy('lease', ttl => '1 s')");

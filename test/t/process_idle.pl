@@ -22,8 +22,20 @@ $node->safe_psql('postgres', q{CREATE TABLE by_row (id int PRIMARY KEY, seen tim
     INSERT INTO by_row VALUES (11, now(), null);
     SELECT sweeper.register('by_row', last_seen => 'seen', ttl_column => 'ttl_s', ttl => '30 days', start => 'now', check_every => '4 s', fuse_fraction => 1)});
 
+# a filter and a partial index with its rows: the one that the filter keeps does not count
+$node->safe_psql('postgres', q{CREATE TYPE stage AS ENUM ('open', 'kept');
+    CREATE FUNCTION is_open(stage) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE LOG 'asked by %', (SELECT backend_type FROM pg_catalog.pg_stat_activity WHERE pid = pg_backend_pid()); RETURN $1 = 'open'; END $$;
+    CREATE TABLE filtered (id int PRIMARY KEY, d timestamptz NOT NULL, stage stage NOT NULL DEFAULT 'open');
+    CREATE INDEX ON filtered (d); CREATE INDEX ON filtered (d) WHERE is_open(stage);
+    INSERT INTO filtered SELECT i, now() + interval '30 days' FROM generate_series(1, 10) AS i; INSERT INTO filtered VALUES (11, now() - interval '30 days', 'kept');
+    SELECT sweeper.register('filtered', deadline => 'd', filter => 'is_open(stage)', start => 'now', check_every => '4 s', fuse_fraction => 1)});
+# a filter that keeps no row with a deadline that has passed needs none
+$node->safe_psql('postgres', q{CREATE TABLE unkept (id int PRIMARY KEY, d timestamptz NOT NULL); CREATE INDEX ON unkept (d);
+    INSERT INTO unkept SELECT i, now() + interval '30 days' FROM generate_series(1, 10) AS i;
+    SELECT sweeper.register('unkept', deadline => 'd', filter => 'id > 10', start => 'now', check_every => '4 s', fuse_fraction => 1)});
+
 # If the planned look comes first, the turn proves nothing.
-for my $row (['written', 'now()'], ['by_row', q{now() - interval '1 hour', 3}]) {
+for my $row (['written', 'now()'], ['by_row', q{now() - interval '1 hour', 3}], ['filtered', 'now()'], ['unkept', 'now()']) {
     my ($table, $values) = @$row;
     my $proved = 0;
     for my $turn (1 .. 5) {
@@ -46,6 +58,17 @@ $node->safe_psql('postgres', q{INSERT INTO by_row VALUES (200, now(), 20); CALL 
 is($node->safe_psql('postgres', q{SELECT next_look <= next_due AND next_due = (SELECT seen + interval '20 s' FROM by_row WHERE id = 200) FROM sweeper.policy_status WHERE policy = 'by_row'}),
     't', 'it is known when a row with a time to live of its own is due');
 $node->safe_psql('postgres', q{UPDATE by_row SET ttl_s = 86400 WHERE id = 200});
+
+$node->safe_psql('postgres', qq{INSERT INTO $_ VALUES (200, now() + interval '20 s'); CALL sweeper.sweep('$_')}) for 'filtered', 'unkept';
+is($node->safe_psql('postgres', qq{SELECT next_look <= next_due AND next_due = (SELECT d FROM $_ WHERE id = 200) FROM sweeper.policy_status WHERE policy = '$_'}), 't',
+    "$_: it is known when the next row is due") for 'filtered', 'unkept';
+my $log = slurp_file($node->logfile);
+like($log, qr/asked by session_sweeper worker/, 'a worker reads the filter');
+unlike($log, qr/asked by session_sweeper coordinator/, 'and no coordinator');
+# one that the filter keeps is looked at now and then, and is not late
+$node->safe_psql('postgres', q{INSERT INTO unkept VALUES (9, now()) ON CONFLICT (id) DO UPDATE SET d = excluded.d; CALL sweeper.sweep('unkept')});
+is($node->safe_psql('postgres', q{SELECT lag IS NULL AND oldest_deadline IS NULL AND next_look - last_look <= interval '40 s' FROM sweeper.policy_status WHERE policy = 'unkept'}), 't',
+    'a row that the filter keeps is not late');
 
 # Zero counts as null: the row is due by the default, after its place in the index.  It is not late, and nothing waits for it.
 $node->safe_psql('postgres', q{INSERT INTO by_row VALUES (201, now() - interval '1 day', 0), (202, now() - interval '1 day', 3); CALL sweeper.sweep('by_row')});
