@@ -133,7 +133,7 @@ COMMENT ON COLUMN sweeper.policy_status.reason IS 'Why it is in that state; null
 COMMENT ON COLUMN sweeper.policy_status.brakes IS 'Every brake that is on; "fuse" even if it holds only some groups. resume() lifts them, except "broken" while the policy does not fit its table and functions: see next_step.';
 COMMENT ON COLUMN sweeper.policy_status.last_pass_at IS 'When a pass that did something last completed.';
 COMMENT ON COLUMN sweeper.policy_status.last_success IS 'When a look last succeeded: its pass completed, or nothing was due. A restart of the server forgets looks that found nothing.';
-COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known.';
+COMMENT ON COLUMN sweeper.policy_status.next_due IS 'When the earliest row known falls due, or did, keep_for and grace included; null when none is known. With a filter it may be a row that the filter leaves out.';
 COMMENT ON COLUMN sweeper.policy_status.oldest_deadline IS 'Deadline of the oldest row that is due; null when none is.';
 COMMENT ON COLUMN sweeper.policy_status.lag IS 'How long the oldest row known to be due has waited; null when none is known.';
 COMMENT ON COLUMN sweeper.policy_status.backlog IS 'Approximate number of due rows that are not processed yet. They are counted while they are worked off; before that it is a lower bound. While a brake is on, entries of an index are counted; without such an index, what registration or the fuse has counted. Null if nothing is known: there was no look yet, or the policy is paused or held and only a pass can find what is due.';

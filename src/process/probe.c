@@ -282,7 +282,12 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	/* the next bound: rows that are not committed yet must be above it, too */
 	InitDirtySnapshot(uncommitted);
 	read_first(leaf, index, c, keys, nkeys, &uncommitted, &f);
-	if (alone && !held && f.found && ssw_lower_bound_fits(c) && ssw_lower_bound_set(&w->low[i], relid, c, DatumGetInt64(f.value)))
+
+	/*
+	 * a pass with a filter does without: where nothing was analysed, the
+	 * planner would think that few rows are between two bounds, and read all
+	 */
+	if (alone && !held && f.found && !p->filter_unread && ssw_lower_bound_fits(c) && ssw_lower_bound_set(&w->low[i], relid, c, DatumGetInt64(f.value)))
 		w->low[i].full_at = now;
 	if (alone && !held && f.entries > SSW_LOW_ENTRIES)
 	{
