@@ -186,12 +186,17 @@ find_own(Relation rel, const char *sort_sql, const char *filter, bool partial)
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		bool		skip = partial && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+		bool		best = false;
 
-		if (!(partial && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL)) &&
-			index_serves(index, sort, clauses, range, users))
+		if (!skip && index_serves(index, sort, clauses, range, users))
+		{
 			found = lfirst_oid(lc);
+			/* no other rows are in it */
+			best = !partial || predicate_implied_by(clauses, RelationGetIndexPredicate(index), false);
+		}
 		index_close(index, AccessShareLock);
-		if (OidIsValid(found))
+		if (best)
 			break;
 	}
 	return found;
@@ -246,7 +251,10 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 	return first;
 }
 
-/* A partial index of a table without children that has all rows of the filter in order of sort; or invalid. */
+/*
+ * A partial index of a table without children that has all rows of the filter in order of
+ * sort, and no others if there is such a one; or invalid.
+ */
 Oid
 ssw_index_of_filter(Relation rel, const char *sort, const char *filter)
 {

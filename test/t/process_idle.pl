@@ -26,7 +26,7 @@ $node->safe_psql('postgres', q{CREATE TABLE by_row (id int PRIMARY KEY, seen tim
 $node->safe_psql('postgres', q{CREATE TYPE stage AS ENUM ('open', 'kept');
     CREATE FUNCTION is_open(stage) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE LOG 'asked by %', (SELECT backend_type FROM pg_catalog.pg_stat_activity WHERE pid = pg_backend_pid()); RETURN $1 = 'open'; END $$;
     CREATE TABLE filtered (id int PRIMARY KEY, d timestamptz NOT NULL, stage stage NOT NULL DEFAULT 'open');
-    CREATE INDEX ON filtered (d); CREATE INDEX ON filtered (d) WHERE is_open(stage);
+    CREATE INDEX ON filtered (d); CREATE INDEX ON filtered (d) WHERE d IS NOT NULL; CREATE INDEX ON filtered (d) WHERE is_open(stage); CREATE INDEX ON filtered (d) WHERE d > '-infinity';
     INSERT INTO filtered SELECT i, now() + interval '30 days' FROM generate_series(1, 10) AS i; INSERT INTO filtered VALUES (11, now() - interval '30 days', 'kept');
     SELECT sweeper.register('filtered', deadline => 'd', filter => 'is_open(stage)', start => 'now', check_every => '4 s', fuse_fraction => 1)});
 # a filter that keeps no row with a deadline that has passed needs none
