@@ -55,11 +55,19 @@ on_subscription(Datum arg, int cacheid, uint32 hash)
 	reload_wanted = true;
 }
 
+/* A function may be another now, and with it a filter. */
+static void
+on_function(Datum arg, int cacheid, uint32 hash)
+{
+	rows_written = true;
+}
+
 void
 ssw_watch_list_init(void)
 {
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, on_subscription, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, on_function, (Datum) 0);
 }
 
 List	   *
@@ -275,8 +283,8 @@ is_brake_over(const SswWatch *w, TimestampTz now)
 }
 
 /*
- * Statistics say that tables were written: what is due may be earlier than was
- * known.  Policies are looked at as if they had just been found idle.
+ * Tables or functions were written: what is due may be earlier than was known, and by
+ * another index.  Policies are looked at as if they had just been found idle.
  */
 static void
 look_again(TimestampTz now)
@@ -291,6 +299,9 @@ look_again(TimestampTz now)
 		if (w->policy == NULL || w->policy->check_every_us == 0)
 			continue;
 		w->unprobed = true;
+		w->filter_index = InvalidOid;
+		if (w->policy->filter_unread)
+			w->policy->filter_index = InvalidOid;
 		ssw_written_note(w, now);
 	}
 }

@@ -70,6 +70,15 @@ $node->safe_psql('postgres', q{INSERT INTO unkept VALUES (9, now()) ON CONFLICT 
 is($node->safe_psql('postgres', q{SELECT lag IS NULL AND oldest_deadline IS NULL AND next_look - last_look <= interval '40 s' FROM sweeper.policy_status WHERE policy = 'unkept'}), 't',
     'a row that the filter keeps is not late');
 
+# A function that the planner inlines is another one now: so is the index that has the filter's rows.
+$node->safe_psql('postgres', q{CREATE FUNCTION wanted(stage) RETURNS bool IMMUTABLE LANGUAGE sql AS $$ SELECT $1 = 'open' $$;
+    CREATE TABLE inlined (id int PRIMARY KEY, d timestamptz NOT NULL, stage stage NOT NULL DEFAULT 'open'); CREATE INDEX ON inlined (d) WHERE stage = 'open';
+    INSERT INTO inlined SELECT i, now() + interval '30 days' FROM generate_series(1, 10) AS i; INSERT INTO inlined VALUES (11, now() - interval '30 days', 'kept');
+    SELECT sweeper.register('inlined', deadline => 'd', filter => 'wanted(stage)', start => 'now', check_every => '4 s', fuse_fraction => 1)});
+wait_for($node, q{SELECT next_due IS NOT NULL FROM sweeper.policy_status WHERE policy = 'inlined'}, 'the next deadline is known');
+$node->safe_psql('postgres', q{CREATE OR REPLACE FUNCTION wanted(stage) RETURNS bool IMMUTABLE LANGUAGE sql AS $$ SELECT $1 = 'kept' $$; CALL sweeper.sweep('other')});
+ok(wait_for($node, q{SELECT count(*) = 0 FROM inlined WHERE id = 11}), 'a row that another definition of its function lets through goes');
+
 # Zero counts as null: the row is due by the default, after its place in the index.  It is not late, and nothing waits for it.
 $node->safe_psql('postgres', q{INSERT INTO by_row VALUES (201, now() - interval '1 day', 0), (202, now() - interval '1 day', 3); CALL sweeper.sweep('by_row')});
 is($node->safe_psql('postgres', q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM by_row WHERE id > 200}), '201', 'a row with a time to live of zero stays');
