@@ -27,6 +27,7 @@
 #include "policy/deadline.h"
 #include "policy/expr.h"
 #include "policy/index.h"
+#include "policy/partition.h"
 #include "policy/policy.h"
 #include "policy/row_key.h"
 #include "policy/time_value.h"
@@ -170,7 +171,7 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 		index = ssw_index_find(rel, sort, p->filter);
 	if (sort && OidIsValid(index))
 	{
-		c->index = rel->rd_rel->relhassubclass ? InvalidOid : index;
+		c->index = ssw_partition_is_alone(rel) ? index : InvalidOid;
 		c->row_columns[0] = c->attnum;
 		c->row_columns[1] = r.attnum;
 		c->sort = sort;
@@ -313,7 +314,7 @@ build(void *arg)
 		c[1].absolute = true;
 		c[1].seen = c->seen;
 	}
-	if (p->filter && !p->filter_indexed && p->ndeadlines == 1 && !rel->rd_rel->relhassubclass)
+	if (p->filter && !p->filter_indexed && p->ndeadlines == 1 && ssw_partition_is_alone(rel))
 		p->filter_index = ssw_index_of_filter(rel, c->sort, p->filter);
 	build_key(p, rel);
 	build_group(p, rel);

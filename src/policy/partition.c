@@ -117,6 +117,13 @@ ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 	return leaves;
 }
 
+/* Are all rows in the table itself?  It has neither partitions, nor children, nor shards. */
+bool
+ssw_partition_is_alone(Relation rel)
+{
+	return !rel->rd_rel->relhassubclass && !(ssw_shards && ssw_shards->has(RelationGetRelid(rel)));
+}
+
 /* The table that is the shard of a leaf's rows; invalid if the policy's table has no shards. */
 Oid
 ssw_partition_shard(const SswPolicy *p, Oid leaf)

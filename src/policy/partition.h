@@ -35,6 +35,7 @@ extern bool ssw_partition_is_subscribed(Oid relid);
 extern void ssw_partition_check_rules(const SswPolicy *p, Relation leaf);
 extern Oid	ssw_partition_subscribed(const SswPolicy *p);
 extern bool ssw_partition_is_writable(Oid relid);
+extern bool ssw_partition_is_alone(Relation rel);
 extern Oid	ssw_partition_shard(const SswPolicy *p, Oid leaf);
 extern List *ssw_partition_places(const SswPolicy *p);
 extern List *ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others);
