@@ -141,7 +141,8 @@ ssw_passes_inherit(SswWatch *w)
 		w->refresh_at = s.refresh_at;
 		w->idle = s.idle;
 		w->excluded = s.excluded;
-		w->filter_index = s.judged_generation >= s.changed_at ? s.filter_index : InvalidOid;
+		/* statistics show whether functions have changed since */
+		w->filter_index = s.judged_generation >= s.changed_at && SswShared->counts_writes ? s.filter_index : InvalidOid;
 		w->blocked_since = s.blocked_since;
 		if (s.judged_generation >= s.changed_at)
 		{
@@ -571,7 +572,7 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_policy_row_failed(w, &pass);
 	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->policy->backlog_before != 0))
 		ssw_policy_row_succeeded(w);
-	if (pass.policy_generation == w->judged_generation && pass.end == SSW_END_DONE && w->policy->filter_unread)
+	if (pass.started_at >= w->filter_since && pass.end == SSW_END_DONE && w->policy->filter_unread)
 		w->policy->filter_index = w->filter_index = pass.filter_index;
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))

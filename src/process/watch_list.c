@@ -124,6 +124,16 @@ retire(SswWatch *w)
 	return w->pass != NULL || request != 0;
 }
 
+/* A worker must say again which index has the rows of the policy's filter. */
+static void
+doubt_filter(SswWatch *w, TimestampTz now)
+{
+	w->filter_since = now;
+	w->filter_index = InvalidOid;
+	if (w->policy->filter_unread)
+		w->policy->filter_index = InvalidOid;
+}
+
 /*
  * Judge a policy that was just read; in the generation's context.  When it begins to be
  * watched, it is looked at; but one that a worker must look at, not before the time that
@@ -141,8 +151,10 @@ judge(SswWatch *w, bool begins, bool changed, TimestampTz now)
 	if (!begins && (!w->runs || w->rest.state != SSW_POLICY_UNKNOWN || w->held_above != 0))
 		w->next_look = now;
 	w->held_above = 0;
-	if (changed && !begins)
-		w->filter_index = InvalidOid;
+	if (begins)
+		w->filter_since = now;
+	else if (changed)
+		doubt_filter(w, now);
 	ssw_watch_judge(w, now);
 	if (w->policy->check_every_us == 0)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
@@ -299,9 +311,7 @@ look_again(TimestampTz now)
 		if (w->policy == NULL || w->policy->check_every_us == 0)
 			continue;
 		w->unprobed = true;
-		w->filter_index = InvalidOid;
-		if (w->policy->filter_unread)
-			w->policy->filter_index = InvalidOid;
+		doubt_filter(w, now);
 		ssw_written_note(w, now);
 	}
 }

@@ -31,8 +31,9 @@ typedef struct SswWatch
 	/* what is due, as the last probe or pass has found; see probe.c */
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
-	Oid			filter_index;	/* as in SswPolicy: a worker said so since the
-								 * policy or its table changed */
+	Oid			filter_index;	/* as in SswPolicy, as the last pass said */
+	TimestampTz filter_since;	/* what passes say that were opened before
+								 * does not hold any more */
 	bool		unprobed;		/* it could not, or has not yet since a pass */
 	uint64		written;		/* rows of its table, as statistics said when
 								 * CALL sweep asked last */
