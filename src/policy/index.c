@@ -135,8 +135,8 @@ range_clause(Node *sort)
 }
 
 /*
- * Can a btree return the dead rows in order of sort?  An index with users' code is opened
- * only where the policy has such code, too: else it serves nothing.
+ * Can a btree return the dead rows in order of sort?  What users' code an index has is
+ * folded only where the policy has such code, too: to others it serves nothing.
  */
 static bool
 index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
