@@ -205,7 +205,7 @@ SELECT 'warning', f.policy, 'quarantined rows', min(f.last_at), format('failed p
               CASE WHEN f.policy ~ '[\r\n]' THEN '...' ELSE quote_literal(f.policy) END)
 FROM sweeper.failed_row AS f WHERE f.state = 'quarantined' GROUP BY f.policy
 UNION ALL
-SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows that role %s had appended to %s came with a dump. They wait until flush() is called.', s.restored, s.role, s.relation),
+SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('Rows that role %s had appended to %s came with a dump: %s. They wait until flush() is called.', s.role, s.relation, s.restored),
        -- its role may have been created again, without its grants
        concat(CASE WHEN r.oid IS NULL THEN format('CREATE ROLE %I LOGIN; ', s.role) END,
               CASE WHEN r.oid IS NULL OR NOT has_schema_privilege(r.oid, 'sweeper', 'USAGE') OR NOT has_function_privilege(r.oid, 'sweeper.flush(regclass)', 'EXECUTE')
@@ -213,18 +213,18 @@ SELECT 'warning', NULL, 'restored rows wait', s.waiting_since, format('%s rows t
               format('SET ROLE %I; CALL sweeper.flush(%L);', s.role, s.relation))
 FROM sweeper.append_status AS s LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = s.role WHERE s.restored > 0
 UNION ALL
-SELECT 'warning', NULL, 'commands wait', t.since, format('%s commands have waited for more than a minute. At most session_sweeper.max_task_workers (%s) run, and fewer than session_sweeper.max_workers (%s).',
+SELECT 'warning', NULL, 'commands wait', t.since, format('Commands have waited for more than a minute: %s. At most session_sweeper.max_task_workers (%s) run, and fewer than session_sweeper.max_workers (%s).',
               t.commands, current_setting('session_sweeper.max_task_workers', true), current_setting('session_sweeper.max_workers', true)),
        CASE WHEN current_setting('session_sweeper.max_task_workers', true) = '0' THEN 'ALTER SYSTEM RESET session_sweeper.max_task_workers; SELECT pg_reload_conf();'
             WHEN current_setting('session_sweeper.max_workers', true) = '1' THEN 'ALTER SYSTEM SET session_sweeper.max_workers = 2; SELECT pg_reload_conf();'
             ELSE $$SELECT task, owner, summary, started_at FROM sweeper.list_tasks(statuses => '{running}'); -- then SELECT sweeper.cancel_task(...);$$ END
 FROM sweeper._waiting_command AS t CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND t.commands > 0
 UNION ALL
-SELECT 'warning', NULL, 'appended rows wait', s.due_at, format('%s rows that role %s has appended to %s are not written; the server log says why.', s.waiting, s.role, s.relation),
+SELECT 'warning', NULL, 'appended rows wait', s.due_at, format('Rows that role %s has appended to %s are not written: %s. The server log says why.', s.role, s.relation, s.waiting),
        sweeper._lock_query(s.relation)
 FROM sweeper.append_status AS s CROSS JOIN sweeper._cluster() AS c WHERE c.enabled AND c.listed AND s.due_at < now() - interval '1 min'
 UNION ALL
-SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('%s rows that role %s had appended to %s could not be written; the last error: %s', s.failed, s.role, s.relation, s.last_error),
+SELECT 'warning', NULL, 'appended rows failed', s.failed_since, format('Rows that role %s had appended to %s could not be written: %s; the last error: %s', s.role, s.relation, s.failed, s.last_error),
        concat(CASE WHEN pg_catalog.to_regrole(quote_ident(s.role)) IS NOT NULL THEN format('SET ROLE %I; ', s.role) END,
               format('SELECT * FROM sweeper.append_failed_row WHERE relation = %L; -- then SELECT sweeper.append(relation::regclass, row_data) FROM sweeper.take_append_failed_rows(...);', s.relation))
 FROM sweeper.append_status AS s WHERE s.failed > 0

@@ -84,6 +84,22 @@ END $$;
 CREATE TEMP TABLE extreme AS SELECT * FROM pg_temp.takes_extremes();
 SELECT call, error FROM extreme WHERE error IS NOT NULL;
 SELECT function, value, string_agg(argument, ', ' ORDER BY argument COLLATE "C") AS accepted FROM extreme WHERE error IS NULL GROUP BY 1, 2 ORDER BY function COLLATE "C", value COLLATE "C";
+-- where nothing can be written, the error names the function, not a statement that the caller did not write
+CREATE FUNCTION pg_temp.reads_only(OUT call text, OUT error text) RETURNS SETOF record LANGUAGE plpgsql AS $$
+BEGIN
+    FOR call IN SELECT pg_temp.call(v.oid, 0, NULL) FROM function AS v ORDER BY v.name, v.oid::regprocedure::text LOOP
+        BEGIN
+            SET LOCAL transaction_read_only = on;
+            EXECUTE call;
+            RAISE SQLSTATE 'ZZ000';
+        EXCEPTION WHEN OTHERS THEN
+            error := SQLERRM;
+            CONTINUE WHEN SQLSTATE <> '25006' OR error ~ '^cannot execute (sweeper\.|REVOKE )';
+        END;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+SELECT * FROM pg_temp.reads_only();
 -- the errors of each are listed where the fuzzer reads them (test/fuzz/README.md)
 SELECT oid::regprocedure FROM function WHERE comment !~ 'Errors' AND comment !~ '^As \w+\(' AND name <> 'version';
 SELECT sweeper.unregister('x'), sweeper.drop_pool('x', force => true);

@@ -41,6 +41,8 @@ SELECT code(c) FROM (VALUES
     ($$SELECT sweeper.get_task(gen_random_uuid())$$),
     ($$SELECT sweeper.list_tasks(max => -1)$$),
     ($$SELECT sweeper.list_tasks(skip => -1)$$),
+    ($$SELECT sweeper.list_tasks(statuses => '{running,done}')$$),
+    ($$SELECT sweeper.list_tasks(kinds => '{task}')$$),
     ($$SELECT sweeper.submit_sql('')$$),
     ($$SELECT sweeper.submit_sql(E' -- later\n;/* ; */;')$$),
     ($$SELECT sweeper.submit_sql('SELECT 1', timeout => '1 us')$$),

@@ -135,15 +135,13 @@ acquire_within(const LOCKTAG *tag, LOCKMODE mode, int patience_ms)
 
 /*
  * Lock the policy in one of the modes above until commit: false when others hold it for
- * that time, or for lock_timeout where there is one.  25006 on a standby.
+ * that time, or for lock_timeout where there is one.
  */
 bool
 ssw_lock_policy(int policy_id, LOCKMODE mode, int patience_ms)
 {
 	LOCKTAG		tag;
 
-	if (RecoveryInProgress())
-		ssw_spi_refuse_read_only("a change of a policy");
 	set_tag(&tag, policy_id);
 	return acquire_within(&tag, mode, patience_ms);
 }

@@ -40,16 +40,17 @@ ssw_spi_refuse_parallel(void)
 void
 ssw_spi_refuse_read_only(const char *function)
 {
+	if (!XactReadOnly)
+		return;
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot execute %s on a standby", function),
 				 errhint("Call it on the primary.")));
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s in a read-only transaction", function),
-				 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
+	ereport(ERROR,
+			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+			 errmsg("cannot execute %s in a read-only transaction", function),
+			 errhint("SET TRANSACTION READ WRITE; or look at \"default_transaction_read_only\".")));
 }
 
 void

@@ -307,7 +307,7 @@ ssw_alter_as_registered(FunctionCallInfo fcinfo, const SswPolicy *given, SswPoli
 	changes = mark_changes(&a, given, p, old);
 	if (changes && !a.dry_run)
 	{
-		ssw_spi_refuse_read_only("sweeper.register()");
+		ssw_spi_refuse_read_only(psprintf("sweeper.%s()", a.function));
 		old = ssw_rights_change(cstring_to_text(p->name), SSW_RIGHT_OWNER);
 		check_may_alter(old, rel);
 		if (mark_changes(&a, given, p, old))

@@ -93,6 +93,7 @@ pause_one(const SswPolicy *p, FunctionCallInfo fcinfo, int reason, int until)
 Datum
 ssw_pause(PG_FUNCTION_ARGS)
 {
+	ssw_spi_refuse_read_only("sweeper.pause()");
 	ssw_process_cancel_policy(ssw_rights_policy(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN)->id);
 	pause_one(ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ShareUpdateExclusiveLock), fcinfo, 1, 2);
 	PG_RETURN_VOID();
@@ -106,6 +107,7 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 	TimestampTz until = GetCurrentTimestamp() + PATIENCE_FOR_ALL_US;
 	ListCell   *lc;
 
+	ssw_spi_refuse_read_only("sweeper.pause_all()");
 	foreach(lc, all)
 	{
 		SswPolicy  *p = lfirst(lc);
@@ -239,6 +241,7 @@ ssw_resume(PG_FUNCTION_ARGS)
 	SswPolicy  *p;
 	int			id = 0;
 
+	ssw_spi_refuse_read_only("sweeper.resume()");
 	while ((p = may_resume(arg_text(fcinfo, 0)))->id != id)
 	{
 		(void) ssw_rights_lock(p, ExclusiveLock, 0);
@@ -263,6 +266,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 	TimestampTz until = GetCurrentTimestamp() + PATIENCE_FOR_ALL_US;
 	ListCell   *lc;
 
+	ssw_spi_refuse_read_only("sweeper.resume_all()");
 	InitMaterializedSRF(fcinfo, 0);
 	foreach(lc, all)
 	{
@@ -311,6 +315,7 @@ ssw_retry_row(PG_FUNCTION_ARGS)
 {
 	SswPolicy  *p;
 
+	ssw_spi_refuse_read_only("sweeper.retry_row()");
 	ssw_argument_not_null(fcinfo, 1, "key");
 	p = ssw_rights_locked(arg_text(fcinfo, 0), SSW_RIGHT_ADMIN, ShareUpdateExclusiveLock);
 	if (change(p, "UPDATE sweeper.failed_row SET state = 'retrying', attempts = 0, next_attempt = pg_catalog.clock_timestamp()"

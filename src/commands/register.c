@@ -26,6 +26,7 @@
 #include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
+#include "base/spi.h"
 #include "commands/alter_policy.h"
 #include "commands/args.h"
 #include "commands/policy_store.h"
@@ -137,6 +138,7 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 	v->advice = list_concat(v->advice, a->advice);
 	if (!a->dry_run)
 	{
+		ssw_spi_refuse_read_only(psprintf("sweeper.%s()", a->function));
 		if (!insert_policy(a, p, v, rel, held))
 		{
 			if (a->or_alter && (old = find_altered(p)) != NULL)

@@ -312,7 +312,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 	SswHeartbeatTarget *t;
 
 	ssw_argument_not_null(fcinfo, 0, "policy");
-	ssw_argument_not_null(fcinfo, 1, strcmp(function, "touch_many()") == 0 ? "keys" : "key");
+	ssw_argument_not_null(fcinfo, 1, strcmp(function, "sweeper.touch_many()") == 0 ? "keys" : "key");
 	ssw_refusal_check_session(function);
 	t = find_allowed(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	if (PG_NARGS() > 2)
@@ -324,7 +324,7 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
-	Touch		b = {.t = target_of_call(fcinfo, "touch()")};
+	Touch		b = {.t = target_of_call(fcinfo, "sweeper.touch()")};
 
 	b.policy = pstrdup(b.t->policy->name);
 	b.type = get_fn_expr_argtype(fcinfo->flinfo, 1);
@@ -337,7 +337,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 Datum
 ssw_touch_here(PG_FUNCTION_ARGS)
 {
-	Touch		b = {.t = target_of_call(fcinfo, "touch()")};
+	Touch		b = {.t = target_of_call(fcinfo, "sweeper.touch()")};
 
 	b.policy = pstrdup(b.t->policy->name);
 	b.type = TEXTOID;
@@ -472,7 +472,7 @@ touch_node(Many *m, int first)
 static Datum
 touch_many(FunctionCallInfo fcinfo, bool here)
 {
-	Many		m = {.touch = {.t = target_of_call(fcinfo, "touch_many()"),.type = TEXTOID},.here = here};
+	Many		m = {.touch = {.t = target_of_call(fcinfo, "sweeper.touch_many()"),.type = TEXTOID},.here = here};
 
 	m.touch.policy = pstrdup(m.touch.t->policy->name);
 	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
@@ -523,7 +523,7 @@ Datum
 ssw_heartbeat(PG_FUNCTION_ARGS)
 {
 	ssw_argument_not_null(fcinfo, 0, "session");
-	ssw_refusal_check_session("heartbeat()");
+	ssw_refusal_check_session("sweeper.heartbeat()");
 	PG_RETURN_BOOL(ssw_heartbeat_of(PG_GETARG_UUID_P(0)));
 }
 
@@ -535,7 +535,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 	Many		m = {.touch = {.policy = SSW_SESSION_POLICY}};
 
 	ssw_argument_not_null(fcinfo, 0, "sessions");
-	ssw_refusal_check_session("heartbeat_many()");
+	ssw_refusal_check_session("sweeper.heartbeat_many()");
 	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
 	for (int i = 0; i < m.n; i++)
 	{
@@ -556,7 +556,7 @@ ssw_attach(PG_FUNCTION_ARGS)
 	SswHeartbeat entry;
 
 	ssw_argument_not_null(fcinfo, 0, "session");
-	ssw_refusal_check_session("attach()");
+	ssw_refusal_check_session("sweeper.attach()");
 	if (!ssw_allow_attach)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

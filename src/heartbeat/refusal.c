@@ -9,8 +9,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -28,12 +26,7 @@ void
 ssw_refusal_check_session(const char *function)
 {
 	ssw_shmem_require();
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s in a read-only transaction", function),
-				 RecoveryInProgress() ? errhint("This server is a standby: send heartbeats to the primary.") :
-				 errhint("Send heartbeats in a transaction that may write.")));
+	ssw_spi_refuse_read_only(function);
 }
 
 /* May heartbeats be sent to the policy at all? */

@@ -39,7 +39,10 @@ PG_FUNCTION_INFO_V1(ssw_list_tasks);
 PG_FUNCTION_INFO_V1(ssw_claim_wait);
 PG_FUNCTION_INFO_V1(ssw_wait_for_task);
 
+/* Arguments of list_tasks(): how many, and numbers of two. */
 #define N_LIST_ARGS		23
+#define LIST_KINDS		1
+#define LIST_STATUSES	10
 
 /* Run it and hand the rows out; returns how many. */
 static uint64
@@ -81,6 +84,21 @@ ssw_get_task(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* Each element of a list must be one of these words, if the list is given. */
+static void
+check_words(FunctionCallInfo fcinfo, int arg, const char *argument, const char *words)
+{
+	Oid			types[] = {TEXTARRAYOID, TEXTOID};
+	Datum		values[] = {PG_GETARG_DATUM(arg), CStringGetTextDatum(words)};
+
+	if (!PG_ARGISNULL(arg) &&
+		ssw_spi_exec("SELECT v FROM pg_catalog.unnest($1) AS v WHERE v <> ALL (pg_catalog.string_to_array($2, ', '))", 2, types, values, NULL, true, 1) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not contain \"%s\"", argument, TextDatumGetCString(ssw_spi_column(0, 1))),
+				 errhint("It may contain %s.", words)));
+}
+
 /* list_tasks(filters, max, skip) → rows. */
 Datum
 ssw_list_tasks(PG_FUNCTION_ARGS)
@@ -112,6 +130,8 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 	}
 	appendStringInfoChar(&sql, ')');
 	ssw_spi_begin_as_extension(&save);
+	check_words(fcinfo, LIST_KINDS, "kinds", "job, sql");
+	check_words(fcinfo, LIST_STATUSES, "statuses", "allocated, enqueued, claimed, running, completed, failed, cancelled, dropped");
 	return_rows(fcinfo, sql.data, N_LIST_ARGS + 2, types, values, nulls);
 	ssw_spi_end_as(&save);
 	return (Datum) 0;

@@ -113,7 +113,7 @@ submit('ann', 'SELECT pg_sleep(100000)') for 1 .. 3;
 my $waits = submit('bob', 'SELECT 1');
 is(sql(q{SELECT count(*) FROM sweeper.problem WHERE problem = 'commands wait'}), 0, 'one waits');
 sql("UPDATE sweeper.task SET enqueued_at = enqueued_at - interval '2 min' WHERE task = '$waits'");
-like(sql(q{SELECT detail FROM sweeper.problem WHERE problem = 'commands wait'}), qr/^1 commands have waited/, 'for more than a minute: it is told');
+like(sql(q{SELECT detail FROM sweeper.problem WHERE problem = 'commands wait'}), qr/^Commands have waited for more than a minute: 1\./, 'for more than a minute: it is told');
 like(sql(sql(q{SELECT next_step FROM sweeper.problem WHERE problem = 'commands wait'})), qr/^$long\|ann\|/, 'and who holds the place');
 sql("SELECT sweeper.cancel_task('$long')");
 set('task_timeout', '300 ms');
