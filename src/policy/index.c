@@ -135,10 +135,11 @@ range_clause(Node *sort)
 }
 
 /*
- * Can a btree return the dead rows in order of sort?  What users' code an index has is
- * folded only where the policy has such code, too: to others it serves nothing.
+ * Can a btree return the dead rows in order of sort?  Which of its columns that is, from 1, or 0.
+ * What users' code an index has is folded only where the policy has such code, too: to others it
+ * serves nothing.
  */
-static bool
+static int
 index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
 {
 	Form_pg_index form = index->rd_index;
@@ -148,25 +149,25 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
 
 	if (!form->indisvalid || !form->indisready || !form->indislive ||
 		index->rd_rel->relam != BTREE_AM_OID)
-		return false;
+		return 0;
 	if (!users && runs_code(stored_tree(index, Anum_pg_index_indpred), NULL))
-		return false;
+		return 0;
 	pred = RelationGetIndexPredicate(index);
 	if (pred != NIL &&
 		!predicate_implied_by(pred, range ? lappend(list_copy(clauses), range) : clauses, false))
-		return false;
+		return 0;
 	exprs = users || !runs_code(stored_tree(index, Anum_pg_index_indexprs), NULL) ? RelationGetIndexExpressions(index) : NIL;
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
 		if (column_matches(index, i, exprs, sort))
-			return index->rd_opfamily[i] == entry->btree_opf;
+			return index->rd_opfamily[i] == entry->btree_opf ? i + 1 : 0;
 		if (!column_is_fixed(index, i, exprs, clauses))
-			return false;
+			return 0;
 	}
-	return false;
+	return 0;
 }
 
-/* An index of this very relation, not of its children; partial: of a part of its rows. */
+/* An index of this very relation, not of its children; partial: of a part of its rows, and sort comes first. */
 static Oid
 find_own(Relation rel, const char *sort_sql, const char *filter, bool partial)
 {
@@ -187,9 +188,10 @@ find_own(Relation rel, const char *sort_sql, const char *filter, bool partial)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 		bool		skip = partial && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+		int			column = skip ? 0 : index_serves(index, sort, clauses, range, users);
 		bool		best = false;
 
-		if (!skip && index_serves(index, sort, clauses, range, users))
+		if (column == 1 || (column > 1 && !partial))
 		{
 			found = lfirst_oid(lc);
 			/* no other rows are in it */

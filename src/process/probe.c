@@ -117,7 +117,7 @@ typedef struct First
 								 * next scan reads again */
 } First;
 
-/* Evaluate the deadline over columns of the table; 0: it is null. */
+/* Evaluate the deadline over columns of the table; DT_NOEND: it is null. */
 static TimestampTz
 evaluate(const SswPolicy *p, const char *due, int n, const int16 *columns, Datum *values, const bool *nulls)
 {
@@ -144,7 +144,7 @@ evaluate(const SswPolicy *p, const char *due, int n, const int16 *columns, Datum
 	ssw_plan_execute(psprintf("SELECT %s FROM (SELECT %s) AS t (%s)", due, params.data, names.data), n, types, values, NULL, true);
 	result = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	ssw_spi_end();
-	return isnull ? 0 : result;
+	return isnull ? DT_NOEND : result;
 }
 
 /*
@@ -241,7 +241,7 @@ keep_low(SswWatch *w, int i, Oid leaf, const First *f, TimestampTz now, SswLower
 }
 
 /*
- * The earliest time in one leaf by a deadline, or 0.  False: no index says.  Rows that the
+ * The earliest time in one leaf by a deadline, or DT_NOEND.  False: no index says.  Rows that the
  * fuse holds are skipped, and so are index entries below the known lower bound.
  */
 static bool
@@ -261,7 +261,7 @@ probe_leaf(SswWatch *w, Oid relid, int i, bool alone, TimestampTz now, Timestamp
 	int			nkeys;
 	First		f;
 
-	*due = 0;
+	*due = DT_NOEND;
 	if (index == NULL)
 	{
 		table_close(leaf, NoLock);
@@ -347,13 +347,20 @@ has_null(SswWatch *w, Oid relid)
 static void
 note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
 {
-	if (due == 0 || TIMESTAMP_IS_NOEND(due))
+	if (TIMESTAMP_IS_NOEND(due))
 		return;
 	if (TIMESTAMP_IS_NOBEGIN(due))
 		due = now - USECS_PER_DAY;
 	due += w->policy->keep_for_us;
 	if (due <= now + credit)
 		due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoff) ? now + credit : due + credit);
+
+	/*
+	 * that is a time, in the year 2000, but to others it means that there is
+	 * none
+	 */
+	if (due == 0)
+		due = 1;
 	if (*earliest == 0 || due < *earliest)
 		*earliest = due;
 }
