@@ -117,12 +117,15 @@ note_probe_error(SswWatch *w, ErrorData *error, uint64 request, TimestampTz now)
 	ssw_passes_publish(w, NULL);
 }
 
-/* Must a pass look, whatever a probe would say? */
+/*
+ * Must a pass look, whatever a probe would say?  Now and then it does so without a reason,
+ * so that no mistake about an index lets dead rows stay for good.
+ */
 static bool
 needs_pass(SswWatch *w, uint64 request, TimestampTz now)
 {
 	return (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 ||
-		w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at);
+		w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at) || w->idle % SSW_TRUSTED_LOOKS == SSW_TRUSTED_LOOKS - 1;
 }
 
 /* Look at one policy if it is time, or somebody asked for it. */
