@@ -27,7 +27,7 @@ COMMENT ON FUNCTION sweeper.pause_all IS
 COMMENT ON FUNCTION sweeper.resume IS
 'Releases every brake on a policy that the caller may release (paused, the reason of a hold, owner, fuse, failing, broken, quarantine) and returns their names. group_value: releases only the hold of the fuse on that group, as named in table fuse_hold. Errors: 42704 no such policy, or the fuse does not hold that group, 42501 not allowed, 55000 a superuser owns the table now and another role defined the policy''s code: register it again, 55P03 a transaction that ended rows of the policy by a call stays open, for longer than the session''s lock_timeout, or, if that is 0, than the policy''s; or a transaction locks the table.';
 COMMENT ON FUNCTION sweeper.resume_all IS
-'Releases the brakes on every policy that the caller may resume. Returns a row for each that had some: its name and the brakes. A WARNING names each policy that keeps its brakes because its table has another owner or does not exist, or because its deadline is a guess of adopt(). Errors: as resume().';
+'Releases the brakes on every policy that the caller may resume. Returns a row for each that had some: its name and the brakes. A WARNING names each policy that keeps all of its brakes, because somebody should look first: it is held as assumed or backlog, its fuse holds rows, or its table has another owner or does not exist. Errors: as resume().';
 COMMENT ON FUNCTION sweeper.retry_row IS
 'Tries a failed or quarantined row again at the next look. If several partitions or children have one with this key, it tries all of them. Errors: P0002 no such failed row, 42704 no such policy, 42501 not allowed, 55P03 as pause().';
 COMMENT ON FUNCTION sweeper.expire IS

@@ -42,7 +42,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('SELECT sweeper.resume(%L);', policy)
         || CASE WHEN sqlstate IN ('42703', '42883', '42804', '42P01') THEN ' -- when there is what the error names; or give the policy what there is, with sweeper.alter_policy()'
                 WHEN sqlstate = '42501' THEN ' -- after a GRANT, to the role that owns the table, of the right that the error names'
-                WHEN sqlstate = '53100' THEN ' -- when there is room: a disk of the server is full' ELSE '' END
+                WHEN sqlstate = '53100' THEN ' -- when there is room: a disk of the server is full' ELSE ' -- when the cause of the error is gone' END
 $$;
 COMMENT ON FUNCTION sweeper._again IS 'What an operator can do if a policy fails with that error.';
 
@@ -105,7 +105,7 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        sweeper._pasteable(CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
-            WHEN b.state IN ('held', 'paused', 'fuse') THEN
+            WHEN b.state IN ('held', 'paused', 'fuse') OR 'fuse' = ANY (b.brakes) THEN
                  coalesce(CASE WHEN b.gone OR b.state = 'held' THEN sweeper._repair_hint(b.policy_id) END,
                           CASE WHEN coalesce(b.held_reason, CASE WHEN 'fuse' = ANY (b.brakes) THEN 'fuse' END) <> 'restored' THEN sweeper._decide(b.policy, b.state = 'paused') END,
                           format('SELECT sweeper.resume(%L);', b.policy))

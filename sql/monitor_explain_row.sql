@@ -267,7 +267,7 @@ ALTER TABLE misfit ALTER d TYPE float8 USING 1;
 SELECT next_step FROM sweeper.policy_status WHERE policy = 'misfit';
 ALTER TABLE misfit ALTER d TYPE text;
 SELECT next_step FROM sweeper.policy_status WHERE policy = 'misfit';
-ALTER TABLE misfit ALTER d TYPE timestamp USING now();
+ALTER TABLE misfit ALTER d TYPE timestamp USING now() + '1 day';
 SELECT sweeper.alter_policy('misfit', timezone => 'UTC');
 SELECT comes_to('misfit', 'waiting');
 SELECT sweeper.unregister('misfit');

@@ -11,6 +11,10 @@ SELECT count(*) FROM b;
 SELECT brakes, state FROM sweeper.policy_status WHERE policy = 'b';
 SELECT severity, problem, next_step FROM sweeper.problem WHERE policy = 'b';
 CALL sweeper.sweep('b') \gset
+-- nobody lets them go in passing, not even where all else continues
+SELECT sweeper.pause_all('incident');
+SELECT * FROM sweeper.resume_all() WHERE policy = 'b';
+SELECT brakes FROM sweeper.policy_status WHERE policy = 'b';
 SELECT sweeper.resume('b');
 CALL sweeper.sweep('b') \gset
 SELECT count(*) FROM b;
@@ -37,6 +41,7 @@ SET client_min_messages = notice;
 SELECT state FROM sweeper.register('b', deadline => 'd', check_every => '0', backlog_rate => 0);
 SET client_min_messages = warning;
 CALL sweeper.sweep('b') \gset
+SELECT * FROM sweeper.resume_all() WHERE policy = 'b';
 SELECT sweeper.resume('b');
 CALL sweeper.sweep('b') \gset
 SELECT count(*) FROM b;

@@ -167,7 +167,7 @@ check_owner(const SswPolicy *p, Relation rel)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the owner of table %s has changed since policy \"%s\" was registered", p->relation, p->name),
 				 errdetail("It was registered for role \"%s\".", p->owner_name),
-				 errhint("%s", ssw_repair_hint_or_resume(p))));
+				 errhint("%s", ssw_repair_hint_or_resume(p, NULL))));
 }
 
 /* Does what a row says of its deadline have another meaning now? */

@@ -254,9 +254,24 @@ ssw_resume(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(makeArrayResult(names, CurrentMemoryContext));
 }
 
+/* Why nobody lifts the policy's brakes in passing; null: they may be lifted. */
+static const char *
+wants_attention(const SswPolicy *p, Oid relid)
+{
+	if (ssw_policy_is_foreign(p) && !OidIsValid(relid))
+		return "its relation does not exist";
+	if (OidIsValid(ssw_policy_new_owner(p)))
+		return "its relation has another owner";
+	if (p->held_reason && strcmp(p->held_reason, "assumed") == 0)
+		return "the meaning of some arguments is not certain";
+	if (p->held_reason && strcmp(p->held_reason, "backlog") == 0)
+		return "more than half of its rows were dead when it was registered";
+	return p->fuse_next != 0 ? "its fuse holds rows" : NULL;
+}
+
 /*
- * resume_all() → a row for each policy that the caller may resume.  Nobody confirms a guess or a
- * new owner in passing, and one that cannot be resumed holds up no other.
+ * resume_all() → a row for each policy that the caller may resume.  Nobody lets held rows go or
+ * confirms a new owner in passing, and one that cannot be resumed holds up no other.
  */
 Datum
 ssw_resume_all(PG_FUNCTION_ARGS)
@@ -274,7 +289,7 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 		Datum		values[2];
 		bool		nulls[2] = {false, false};
-		bool		guessed;
+		const char *why;
 		Oid			relid;
 
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
@@ -285,17 +300,15 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		relid = ssw_policy_relation_now(p);
-		guessed = p->held_reason && strcmp(p->held_reason, "assumed") == 0;
+		why = wants_attention(p, relid);
 		if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is not resumed: another transaction holds a lock on its table", p->name),
 					 errhint("Try again when it has ended. To find it: %s", ssw_lock_relation_query(relid))));
-		else if (guessed || OidIsValid(ssw_policy_new_owner(p)) || (ssw_policy_is_foreign(p) && !OidIsValid(relid)))
+		else if (why)
 			ereport(WARNING,
-					(errmsg("policy \"%s\" is not resumed: %s", p->name,
-							guessed ? "the meaning of some arguments is not certain" :
-							OidIsValid(relid) ? "its relation has another owner" : "its relation does not exist"),
-					 errhint("%s", ssw_repair_hint_or_resume(p))));
+					(errmsg("policy \"%s\" is not resumed: %s", p->name, why),
+					 errhint("%s", ssw_repair_hint_or_resume(p, NULL))));
 		else
 		{
 			resume_one(p, relid, &names);

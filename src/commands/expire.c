@@ -110,7 +110,7 @@ check_usable(const SswPolicy *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot expire rows of policy \"%s\": %s", p->name, trouble),
-				 errhint("If this is intended: %s", ssw_repair_hint_or_resume(p))));
+				 errhint("If this is intended: %s", ssw_repair_hint_or_resume(p, NULL))));
 	trouble = ssw_policy_hook_trouble(p);
 	if (trouble)
 		ereport(ERROR,

@@ -27,6 +27,7 @@
 #include "base/spi.h"
 #include "monitor/all_nodes.h"
 #include "policy/policy_rights.h"
+#include "policy/repair_hint.h"
 #include "process/brake.h"
 
 PG_FUNCTION_INFO_V1(ssw_sweep);
@@ -71,7 +72,7 @@ check_can_sweep(const SswPolicy *p)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot sweep policy \"%s\": its state is \"%s\"", p->name, ssw_brake_name(state)),
 				 why && why[0] ? errdetail_internal("%s", why) : 0,
-				 state == SSW_POLICY_OFF ? 0 : errhint("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+				 state == SSW_POLICY_OFF ? 0 : errhint("%s", ssw_repair_hint_or_resume(p, NULL))));
 }
 
 /* Has this session written rows of the table that statistics do not tell others yet? */

@@ -85,14 +85,13 @@ braked(Explanation *e)
 	SswPolicy  *p = e->policy;
 
 	if (e->state == SSW_POLICY_PAUSED)
-		return conclude(e, "paused", e->why, ssw_repair_hint_or_resume(p));
+		return conclude(e, "paused", e->why, ssw_repair_hint_or_resume(p, NULL));
 	if (e->state == SSW_POLICY_HELD)
-		return conclude(e, "held", e->why, ssw_repair_hint_or_resume(p));
+		return conclude(e, "held", e->why, ssw_repair_hint_or_resume(p, NULL));
 	/* the registry's own max_ttl ends it anyway */
 	if (e->row.fused && !(p->registry && too_old(e)))
 		return conclude(e, "held by fuse", p->fuse_detail,
-						p->fuse_until > e->now ? ssw_repair_hint_or_resume(p) :
-						psprintf("SELECT sweeper.resume(%s, %s);", quote_literal_cstr(p->name), quote_literal_cstr(e->row.group)));
+						ssw_repair_hint_or_resume(p, p->fuse_until > e->now ? NULL : e->row.group));
 	return false;
 }
 
@@ -269,7 +268,7 @@ explain(Explanation *e, const char *key)
 	e->state = ssw_brake_state(p, e->now, &e->why);
 	if (unusable)
 	{
-		conclude(e, "held", unusable, ssw_repair_hint_or_resume(p));
+		conclude(e, "held", unusable, ssw_repair_hint_or_resume(p, NULL));
 		return;
 	}
 	if (ConditionalLockRelationOid(p->relid, AccessShareLock))

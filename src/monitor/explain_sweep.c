@@ -199,7 +199,7 @@ ssw_explain_sweep(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot explain policy \"%s\": %s", p->name, unusable),
-				 errhint("%s", ssw_repair_hint_or_resume(p))));
+				 errhint("%s", ssw_repair_hint_or_resume(p, NULL))));
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	out.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	ssw_gate(p->owner, p->search_path, put_leaves, &out);

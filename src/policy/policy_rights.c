@@ -212,7 +212,7 @@ set_access(Oid role, const char *marker, const char *pool, bool granted)
 					 4, types, values, pool ? NULL : "   n", false, 0) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("pool \"%s\" does not exist", pool),
-				 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this server.")));
+				 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this database.")));
 
 	/*
 	 * as ALTER FUNCTION ... DEPENDS ON EXTENSION, which waits for all who use

@@ -148,13 +148,18 @@ ssw_repair_hint(const SswPolicy *p)
 	return step;
 }
 
-/* What lifts a brake. */
+/* What lifts a brake, of a group of the fuse if one is given.  A person sees first which rows would go. */
 char	   *
-ssw_repair_hint_or_resume(const SswPolicy *p)
+ssw_repair_hint_or_resume(const SswPolicy *p, const char *group)
 {
+	char	   *name = quote_literal_cstr(p->name);
 	char	   *step = ssw_repair_hint(p);
 
-	return step ? step : psprintf("SELECT sweeper.resume(%s);", quote_literal_cstr(p->name));
+	if (step)
+		return step;
+	step = psprintf("SELECT sweeper.resume(%s%s%s);", name, group ? ", " : "", group ? quote_literal_cstr(group) : "");
+	return p->fuse_next != 0 || (p->held_reason && strcmp(p->held_reason, "restored") != 0) ?
+		ssw_repair_with_comment(psprintf("SELECT * FROM sweeper.preview(%s);", name), psprintf("then %s", step)) : step;
 }
 
 /* _repair_hint(policy_id): the same for views; null also for callers who may not see the policy. */

@@ -9,6 +9,6 @@
 
 extern char *ssw_repair_with_comment(char *statement, const char *next);
 extern char *ssw_repair_hint(const SswPolicy *p);
-extern char *ssw_repair_hint_or_resume(const SswPolicy *p);
+extern char *ssw_repair_hint_or_resume(const SswPolicy *p, const char *group);
 
 #endif							/* SSW_REPAIR_HINT_H */

@@ -52,7 +52,7 @@ ssw_pool_missing(const char *pool)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("pool \"%s\" does not exist", pool),
-			 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this server, sweeper.create_pool() makes one.")));
+			 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this database, sweeper.create_pool() makes one.")));
 }
 
 /* An argument of metadata that is not null. */
