@@ -96,7 +96,7 @@ typedef struct SswWatch
 /* But no longer than that, unless check_every is. */
 #define SSW_IDLE_LOOK_US	USECS_PER_MINUTE
 
-/* After so many looks in a row that an index told that nothing is due, a pass looks at the rows. */
+/* After so many looks in a row in which an index showed nothing due, a pass looks at the rows. */
 #define SSW_TRUSTED_LOOKS	60
 
 #endif							/* SSW_WATCHED_POLICY_H */
