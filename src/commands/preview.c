@@ -142,6 +142,15 @@ tally_row(SswPreview *v, Tally *t, MemoryContext cxt, HeapTuple tup)
 	}
 }
 
+/* Whose expression it is that fails. */
+static void
+stream_error_callback(void *arg)
+{
+	const SswPolicy *p = arg;
+
+	errcontext("counting the rows of %s that policy \"%s\" would end", p->relation, p->name);
+}
+
 /* Stream a query with $1 the cutoff, within the limits. */
 static Tally
 stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
@@ -153,7 +162,9 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 	uint64		rows = FIRST_ROWS;	/* to fetch; more when they come fast */
 	instr_time	start;
 	instr_time	now;
+	ErrorContextCallback callback = {error_context_stack, stream_error_callback, unconstify(SswPolicy *, p)};
 
+	error_context_stack = &callback;
 	INSTR_TIME_SET_CURRENT(start);
 	portal = SPI_cursor_open(NULL, ssw_spi_prepare(sql, 1, &type, CURSOR_OPT_FAST_PLAN | CURSOR_OPT_NO_SCROLL),
 							 &value, NULL, true);
@@ -173,6 +184,7 @@ stream(const SswPolicy *p, SswPreview *v, MemoryContext cxt, const char *sql)
 		CHECK_FOR_INTERRUPTS();
 	}
 	SPI_cursor_close(portal);
+	error_context_stack = callback.previous;
 	return t;
 }
 
