@@ -159,7 +159,7 @@ ssw_repair_hint_or_resume(const SswPolicy *p, const char *group)
 		return step;
 	step = psprintf("SELECT sweeper.resume(%s%s%s);", name, group ? ", " : "", group ? quote_literal_cstr(group) : "");
 	return p->fuse_next != 0 || (p->held_reason && strcmp(p->held_reason, "restored") != 0) ?
-		ssw_repair_with_comment(psprintf("SELECT * FROM sweeper.preview(%s);", name), psprintf("then %s", step)) : step;
+		ssw_repair_with_comment(psprintf("SELECT * FROM sweeper.preview(%s);", name), psprintf("then %s%s", step, p->paused_at != 0 ? " which ends the pause, too" : "")) : step;
 }
 
 /* _repair_hint(policy_id): the same for views; null also for callers who may not see the policy. */
