@@ -105,11 +105,11 @@ SELECT b.policy, b.relation, b.state, b.brakes,
        sweeper._pasteable(CASE WHEN b.state = 'disabled' THEN 'ALTER SYSTEM SET session_sweeper.enabled = on; SELECT pg_reload_conf();'
             WHEN b.state = 'broken' AND b.failures = 0 THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._misfit(b.policy))
             WHEN b.state IN ('failing', 'broken') THEN coalesce(sweeper._repair_hint(b.policy_id), sweeper._again(b.policy, b.last_sqlstate))
+            WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;'
             WHEN b.state IN ('held', 'paused', 'fuse') OR 'fuse' = ANY (b.brakes) THEN
                  coalesce(CASE WHEN b.gone OR b.state = 'held' THEN sweeper._repair_hint(b.policy_id) END,
                           CASE WHEN coalesce(b.held_reason, CASE WHEN 'fuse' = ANY (b.brakes) THEN 'fuse' END) <> 'restored' THEN sweeper._decide(b.policy, b.state = 'paused') END,
-                          format('SELECT sweeper.resume(%L);', b.policy))
-            WHEN b.state IN ('not running', 'restart needed', 'read-only') THEN 'SELECT * FROM sweeper.problem;' END,
+                          format('SELECT sweeper.resume(%L);', b.policy)) END,
             format('SELECT * FROM sweeper.policy WHERE policy_id = %s;', b.policy_id)) AS next_step
 FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_success, least(s.oldest_due, f.oldest_due) AS oldest_due, s.expired,
              f.retrying,

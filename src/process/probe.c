@@ -355,10 +355,7 @@ note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz c
 	if (due <= now + credit)
 		due = Max(due, TIMESTAMP_IS_NOBEGIN(cutoff) ? now + credit : due + credit);
 
-	/*
-	 * that is a time, in the year 2000, but to others it means that there is
-	 * none
-	 */
+	/* 0 is a time, in the year 2000, but here it means that no row is known */
 	if (due == 0)
 		due = 1;
 	if (*earliest == 0 || due < *earliest)

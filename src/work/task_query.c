@@ -31,6 +31,7 @@
 #include "policy/policy_rights.h"
 #include "work/task.h"
 #include "work/task_query.h"
+#include "work/task_row.h"
 #include "work/task_shmem.h"
 #include "work/work_state.h"
 
@@ -131,7 +132,7 @@ ssw_list_tasks(PG_FUNCTION_ARGS)
 	appendStringInfoChar(&sql, ')');
 	ssw_spi_begin_as_extension(&save);
 	check_words(fcinfo, LIST_KINDS, "kinds", "job, sql");
-	check_words(fcinfo, LIST_STATUSES, "statuses", "allocated, enqueued, claimed, running, completed, failed, cancelled, dropped");
+	check_words(fcinfo, LIST_STATUSES, "statuses", ssw_task_row_states());
 	return_rows(fcinfo, sql.data, N_LIST_ARGS + 2, types, values, nulls);
 	ssw_spi_end_as(&save);
 	return (Datum) 0;

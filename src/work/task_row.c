@@ -17,6 +17,7 @@
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "funcapi.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -55,6 +56,18 @@ find(const char *status)
 			return &transitions[i];
 	ereport(ERROR,
 			(errcode(ERRCODE_CHECK_VIOLATION), errmsg("a task cannot be \"%s\"", status)));
+}
+
+/* All states, for people. */
+char	   *
+ssw_task_row_states(void)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < lengthof(transitions); i++)
+		appendStringInfo(&buf, "%s%s", i > 0 ? ", " : "", transitions[i].from);
+	return buf.data;
 }
 
 static bool

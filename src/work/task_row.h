@@ -28,6 +28,7 @@ ssw_task_row_set(AttrNumber column, Datum value, Datum *values, bool *replace)
 	replace[column - 1] = true;
 }
 
+extern char *ssw_task_row_states(void);
 extern void ssw_task_row_check_step(const char *from, const char *to);
 extern void ssw_task_row_said(Datum task, const SswProgress *p);
 extern void ssw_task_row_progress(Datum task);
