@@ -8,7 +8,8 @@ CREATE FUNCTION about(backlog bigint, truth bigint) RETURNS boolean LANGUAGE sql
 CREATE FUNCTION make(name text, rows int) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
     EXECUTE format('CREATE TABLE %1$I (id int PRIMARY KEY, d timestamptz, g text); CREATE INDEX ON %1$I (d);
         INSERT INTO %1$I SELECT i, now() - i * interval ''1 s'', CASE WHEN i %% 8 = 0 THEN ''a'' ELSE ''b'' END FROM generate_series(1, %2$s) AS i;
-        INSERT INTO %1$I SELECT -i, now() + interval ''1 d'', ''a'' FROM generate_series(1, 50) AS i;', name, rows); END $$;
+        INSERT INTO %1$I SELECT -i, now() + interval ''1 d'', ''a'' FROM generate_series(1, 50) AS i;
+        ANALYZE %1$I', name, rows); END $$;
 -- held since registration, with an index and without: known at once, and after a look
 SELECT make('counted', 3000), make('filtered', 3000), make('bare', 3000);
 DROP INDEX bare_d_idx;
@@ -48,8 +49,8 @@ UPDATE sweeper.policy SET backlog_before = NULL WHERE policy IN ('blown', 'group
 SELECT cardinality(sweeper.resume(p)) FROM unnest('{blown,grouped,sifted}'::text[]) AS p;
 CALL wait_until($$SELECT count(*) = 3 FROM sweeper.fuse_hold AS h JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy IN ('blown', 'grouped', 'sifted')$$);
 SELECT p.policy, h."group", h.rows FROM sweeper.fuse_hold AS h JOIN sweeper.policy AS p USING (policy_id) ORDER BY 1;
-CALL wait_until($$SELECT bool_and(backlog = CASE policy WHEN 'grouped' THEN 350 ELSE 400 END) FROM sweeper.policy_status WHERE policy IN ('blown', 'grouped', 'sifted')$$);
-SELECT policy, state, brakes, backlog FROM sweeper.policy_status WHERE policy IN ('blown', 'grouped', 'sifted') ORDER BY policy;
+CALL wait_until($$SELECT string_agg(concat_ws(' ', policy, state, brakes, backlog), ', ' ORDER BY policy) = 'blown fuse {fuse} 400, grouped waiting {fuse} 350, sifted fuse {fuse} 400'
+    FROM sweeper.policy_status WHERE policy IN ('blown', 'grouped', 'sifted')$$);
 -- a hold that was lifted counts no more
 SELECT cardinality(sweeper.resume(p)) FROM unnest('{blown,grouped,sifted}'::text[]) AS p;
 CALL wait_until($$SELECT count(*) = 0 FROM (SELECT d FROM blown UNION ALL SELECT d FROM grouped UNION ALL SELECT d FROM sifted) AS r WHERE d < now()$$);
@@ -63,17 +64,17 @@ CREATE TABLE refers (id int REFERENCES refused); CREATE INDEX ON refers (id);
 INSERT INTO refused SELECT i, now() - interval '1 h' FROM generate_series(1, 5) AS i;
 INSERT INTO refers SELECT id FROM refused;
 SELECT state FROM sweeper.register('refused', deadline => 'd', start => 'now', fuse_fraction => 1, backlog_rate => 0, check_every => '100 ms');
-CALL wait_until($$WITH e AS (INSERT INTO etas SELECT policy, eta FROM sweeper.policy_status WHERE policy = 'refused' AND eta IS NOT NULL)
-    SELECT (SELECT count(*) FROM refused) = 5 AND EXISTS (SELECT FROM sweeper.policy WHERE policy = 'refused' AND failures >= 2
+CALL wait_until($$WITH s AS MATERIALIZED (SELECT policy, backlog, eta FROM sweeper.policy_status WHERE policy = 'refused'),
+    e AS (INSERT INTO etas SELECT policy, eta FROM s WHERE eta IS NOT NULL)
+    SELECT (SELECT count(*) FROM refused) = 5 AND (SELECT backlog > 0 AND eta IS NULL FROM s) AND EXISTS (SELECT FROM sweeper.policy WHERE policy = 'refused' AND failures >= 2
         UNION ALL SELECT FROM sweeper.failed_row AS r JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'refused' AND attempts >= 2)$$);
-SELECT policy, backlog > 0 AS left, eta FROM sweeper.policy_status WHERE policy = 'refused';
 SELECT count(*) FROM sweeper.metrics AS m JOIN sweeper.policy_status AS s ON s.policy = m.labels ->> 'policy' WHERE m.family = 'session_sweeper_progress_eta_seconds' AND s.policy = 'refused' AND s.backlog > 0;
 SELECT * FROM etas;
 -- with a limit neither
 SELECT sweeper.alter_policy('refused', rate_limit => 1000);
 SELECT sweeper.resume('refused') IS NOT NULL AS resumed;
-CALL wait_until($$SELECT EXISTS (SELECT FROM sweeper.policy WHERE policy = 'refused' AND failures >= 2
-        UNION ALL SELECT FROM sweeper.failed_row AS r JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'refused' AND attempts >= 2)$$);
-SELECT policy, backlog > 0 AS left, eta FROM sweeper.policy_status WHERE policy = 'refused';
+CALL wait_until($$SELECT backlog > 0 AND eta IS NULL AND EXISTS (SELECT FROM sweeper.policy WHERE policy = 'refused' AND failures >= 2
+        UNION ALL SELECT FROM sweeper.failed_row AS r JOIN sweeper.policy AS p USING (policy_id) WHERE p.policy = 'refused' AND attempts >= 2)
+    FROM sweeper.policy_status WHERE policy = 'refused'$$);
 SELECT sweeper.unregister('refused');
 DROP TABLE refers, refused, etas;

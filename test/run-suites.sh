@@ -5,7 +5,7 @@
 # Lists in REGRESS, ISOLATION and PROVE_TESTS choose tests; PROVE_JOBS TAP tests run
 # at once (twice the number of processors), the slowest ones first.
 # ORDER=shuffle runs those of the first two in an order by chance, or that of SEED.
-# Ends with a line "N passed, N failed".
+# Ends with what failed, and a line "N passed, N failed".
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 export PG_CONFIG
@@ -14,7 +14,7 @@ export PG_CONFIG
 limit=${SUITE_TIMEOUT:-3000} # seconds a suite; a hang must not eat the day
 slowest=(grace_refused work_commands sweep_throttle process_turns monitor_late process_hangs work_roles work_append_crash load_fuzz)
 output=$root/test-output
-passed=0 failed=0
+passed=0 failed=0 failures=()
 
 # Tests in the output of pg_regress (15; 16 and later speak TAP) or prove.
 count_passed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. ok |^ok [0-9]+ |^(\[[0-9:]+\] )?test/[^ ]+ \.+ ok( |$)' "$1" || true; }
@@ -96,7 +96,7 @@ finish_suite() {
     bad=$(count_failed "$output/$suite/log.txt")
     if [ "$status" != 0 ]; then
         [ "$bad" != 0 ] || bad=1
-        show_failure "$suite"
+        failures+=("$suite")
     fi
     passed=$((passed + ok)) failed=$((failed + bad))
 }
@@ -143,5 +143,7 @@ done
 for suite in "$@"; do
     [ -z "${child[$suite]:-}" ] || finish_suite "$suite"
 done
+# At the end, where they are found
+for suite in "${failures[@]}"; do show_failure "$suite"; done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
