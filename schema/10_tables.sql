@@ -11,7 +11,7 @@ CREATE TABLE sweeper.policy (
     system_identifier bigint NOT NULL,
     database          oid NOT NULL,
     -- what a row is, and when it is dead
-    key               text[] NOT NULL,
+    key               text[] NOT NULL CHECK (cardinality(key) <= current_setting('max_index_keys')::int),
     deadline          text,
     last_seen         text,
     ttl               interval,

@@ -204,3 +204,15 @@ SELECT state FROM sweeper.register('cust', 'half', deadline => 'created_at', che
 SELECT sweeper.alter_policy('half', keep_for => '1 day');
 SELECT sweeper.unregister(policy) FROM sweeper.policy WHERE relation = 'public.cust';
 DROP TABLE cust;
+-- a key has no more columns than an index may have
+DO $$ BEGIN EXECUTE 'CREATE TABLE wide (id int PRIMARY KEY, d timestamptz, ' || (SELECT string_agg(format('c%s int NOT NULL DEFAULT 0', i), ', ') FROM generate_series(1, 47) AS i) || ')'; END $$;
+SELECT sweeper.register('wide', deadline => 'd', key => '{id}'::text[] || ARRAY(SELECT 'c' || i FROM generate_series(1, 47) AS i));
+SELECT state FROM sweeper.register('wide', deadline => 'd', key => '{id}'::text[] || ARRAY(SELECT 'c' || i FROM generate_series(1, 31) AS i), check_every => '0');
+\set VERBOSITY terse
+UPDATE sweeper.policy SET key = key || '{c32}'::text[] WHERE policy = 'wide';
+\set VERBOSITY default
+INSERT INTO wide VALUES (1, now()), (2, now());
+CALL sweeper.sweep('wide') \gset
+SELECT count(*) FROM wide;
+SELECT sweeper.unregister('wide');
+DROP TABLE wide;

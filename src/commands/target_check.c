@@ -206,6 +206,11 @@ check_key(SswPolicy *p, Relation rel)
 			p->key[p->nkeys++] = lfirst(lc);
 		return;
 	}
+	if (p->nkeys > SSW_KEY_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("key must not have more than %d columns", SSW_KEY_MAX),
+				 errhint("The columns of one unique index are enough.")));
 	for (int i = 0; i < p->nkeys; i++)
 		(void) ssw_expr_column(rel, "key", p->key[i]);
 	if (p->nkeys > 0 && ssw_index_key(rel, p->key, p->nkeys) == NIL)
