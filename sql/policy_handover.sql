@@ -60,7 +60,7 @@ SELECT count(*) FROM bait;
 SET client_min_messages = warning;
 -- the new owner agrees; then it is the new owner's affair
 SET ROLE regress_taker;
-SELECT next_step FROM sweeper.problem WHERE policy = 'bait' \gexec
+SELECT sweeper.resume('bait');
 SELECT sweeper.preview('bait');
 RESET ROLE;
 -- a restored policy: its oids mean nothing, and neither an admin nor its role of that number may bind it to another role's table
@@ -208,3 +208,50 @@ DROP TABLE trojan;
 SELECT sweeper.revoke_access('regress_mallory');
 DROP OWNED BY regress_mallory;
 DROP ROLE regress_mallory;
+-- a role that has lost a table has no say any more, nor have roles that it gave access
+SET client_min_messages = warning;
+CREATE ROLE regress_before;
+CREATE ROLE regress_after;
+CREATE ROLE regress_friend;
+SELECT sweeper.grant_access(r, 'user') FROM unnest('{regress_before,regress_after}'::regrole[]) AS r;
+GRANT USAGE ON SCHEMA sweeper TO regress_friend;
+CREATE TABLE estate (id int PRIMARY KEY, d timestamptz);
+ALTER TABLE estate OWNER TO regress_before;
+SET ROLE regress_before;
+SELECT state FROM sweeper.register('estate', deadline => 'd', check_every => '0');
+SELECT sweeper.grant_access('regress_friend', 'user', policy => 'estate');
+RESET ROLE;
+ALTER TABLE estate OWNER TO regress_after;
+INSERT INTO estate VALUES (1, 'infinity');
+SET ROLE regress_before;
+\set VERBOSITY terse
+SELECT sweeper.grant_access('regress_before', 'user', policy => 'estate');
+SELECT sweeper.alter_policy('estate', fuse_fraction => 1);
+SELECT sweeper.pause('estate');
+SELECT sweeper.expire('estate', '{1}');
+SELECT sweeper.unregister('estate');
+RESET ROLE;
+SET ROLE regress_after;
+SELECT sweeper.resume('estate');
+RESET ROLE;
+SET ROLE regress_friend;
+SELECT sweeper.expire('estate', '{1}');
+RESET ROLE;
+SELECT count(*) FROM estate;
+-- whom a restored schema has given access to a policy of that number
+SELECT policy_id AS estate FROM sweeper.policy WHERE policy = 'estate' \gset
+SELECT sweeper.unregister('estate');
+SELECT sweeper._set_access('regress_friend'::regrole::oid, '_user_of_policy_' || :estate + 1, true);
+SELECT state FROM sweeper.register('estate', deadline => 'd', check_every => '0');
+SET ROLE regress_friend;
+SELECT sweeper.expire('estate', '{1}');
+RESET ROLE;
+\set VERBOSITY default
+SELECT policy_id = :estate + 1 AS next FROM sweeper.policy WHERE policy = 'estate';
+SELECT sweeper.unregister('estate');
+DROP TABLE estate;
+SELECT sweeper.revoke_access(r) FROM unnest('{regress_before,regress_after}'::regrole[]) AS r;
+SELECT sweeper.revoke_access('regress_friend');
+REVOKE USAGE ON SCHEMA sweeper FROM regress_friend;
+DROP OWNED BY regress_before, regress_after, regress_friend;
+DROP ROLE regress_before, regress_after, regress_friend;

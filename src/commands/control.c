@@ -196,6 +196,8 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	{
 		change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
 			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid", NULL);
+		/* the owner before has said who may end its rows */
+		ssw_rights_forget_policy(p->id);
 		lift(names, "owner");
 	}
 	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1", NULL) > 0)
@@ -300,12 +302,11 @@ ssw_resume_all(PG_FUNCTION_ARGS)
 		if (p == NULL || !ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		relid = ssw_policy_relation_now(p);
-		why = wants_attention(p, relid);
 		if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is not resumed: another transaction holds a lock on its table", p->name),
 					 errhint("Try again when it has ended. To find it: %s", ssw_lock_relation_query(relid))));
-		else if (why)
+		else if ((why = wants_attention(p, relid)) != NULL)
 			ereport(WARNING,
 					(errmsg("policy \"%s\" is not resumed: %s", p->name, why),
 					 errhint("%s", ssw_repair_hint_or_resume(p, NULL))));

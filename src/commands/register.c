@@ -145,6 +145,12 @@ ssw_register_relation(FunctionCallInfo fcinfo, SswArgs *a, Relation rel)
 				return ssw_alter_as_registered(fcinfo, &given, p, old, rel);
 			ssw_register_name_taken(p->name, "policy", NULL);
 		}
+
+		/*
+		 * a restore of the schema alone may have left who had access to a
+		 * policy of this number
+		 */
+		ssw_rights_forget_policy(p->id);
 		ssw_policy_store_log(p->id, p->name, "register", NULL);
 		ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 		if (ssw_shmem_available())

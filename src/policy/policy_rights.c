@@ -116,7 +116,13 @@ may_see(const SswPolicy *p)
 bool
 ssw_rights_have(const SswPolicy *p, SswRight right)
 {
-	if (has_privs_of_role(GetUserId(), owner_here(p)))
+	/*
+	 * who has lost the table sees why nothing expires, and has no say in what
+	 * ends its rows
+	 */
+	bool		lost = right != SSW_RIGHT_SEE && OidIsValid(ssw_policy_new_owner(p));
+
+	if (has_privs_of_role(GetUserId(), lost ? InvalidOid : owner_here(p)))
 		return true;
 	switch (right)
 	{
@@ -170,6 +176,20 @@ ssw_rights_check_rows(const SswPolicy *p, AclMode mode)
 					 quote_literal_cstr(quote_identifier(role)), quote_literal_cstr(p->name))));
 }
 
+/* Only its owner has a right, and the relation is another role's now. */
+static void
+refuse_lost(const SswPolicy *p)
+{
+	Oid			owner = ssw_policy_new_owner(p);
+
+	if (OidIsValid(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for policy \"%s\"", p->name),
+				 errdetail("Its relation belongs to role \"%s\" now, which has not taken the policy over.", GetUserNameFromId(owner, false)),
+				 errhint("As a member of that role: SELECT sweeper.resume(%s);", quote_literal_cstr(p->name))));
+}
+
 /* The policy of that name, or an error when it is not there or not allowed. */
 SswPolicy  *
 ssw_rights_policy(text *name, SswRight right)
@@ -180,19 +200,21 @@ ssw_rights_policy(text *name, SswRight right)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("policy must not be null")));
 	p = ssw_policy_find(text_to_cstring(name), false);
-	if (!ssw_rights_have(p, right))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for policy \"%s\"", p->name),
-				 errdetail("It belongs to role \"%s\".", p->owner_name),
-				 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
-				 right == SSW_RIGHT_SEE_ROW || right == SSW_RIGHT_END_ROW ?
-				 errhint("Call as a member of that role, or let a member run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
-						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))), quote_literal_cstr(p->name)) :
-				 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
-						 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))),
-						 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
-	return p;
+	if (ssw_rights_have(p, right))
+		return p;
+	refuse_lost(p);
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for policy \"%s\"", p->name),
+			 errdetail("It belongs to role \"%s\".", p->owner_name),
+			 right == SSW_RIGHT_OWNER ? errhint("Call as a member of that role.") :
+			 right == SSW_RIGHT_SEE_ROW || right == SSW_RIGHT_END_ROW ?
+			 errhint("Call as a member of that role, or let a member run SELECT sweeper.grant_access(%s, 'user', policy => %s);",
+					 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))), quote_literal_cstr(p->name)) :
+			 errhint("Call as a member of that role, or have SELECT sweeper.grant_access(%s, '%s'); run by a superuser.",
+					 quote_literal_cstr(quote_identifier(GetUserNameFromId(GetUserId(), false))),
+					 right == SSW_RIGHT_SEE ? "monitor" : "admin")));
+	return NULL;
 }
 
 /* pool: null, or the one that must exist. */

@@ -128,11 +128,11 @@ ssw_repair_hint(const SswPolicy *p)
 		return psprintf("SELECT sweeper.unregister(%s);", name);
 	if (ssw_policy_is_lost(p))
 		return ssw_repair_with_comment(psprintf("SELECT sweeper.unregister(%s);", name), "then, having read its code, register the table again");
-	if (OidIsValid(ssw_policy_new_owner(p)) && !has_privs_of_role(GetUserId(), owner))
+	if (OidIsValid(ssw_policy_new_owner(p)))
 		return ssw_repair_with_comment(psprintf("SELECT * FROM sweeper.policy WHERE policy = %s;", name),
-									   psprintf("then, as a member of role %s: SELECT sweeper.resume(%s);",
+									   psprintf("if its code may run as role %1$s, then, as a member of that role: SELECT sweeper.resume(%2$s);",
 												quote_identifier(GetUserNameFromId(owner, false)), name));
-	if (ssw_policy_is_foreign(p) || owner != p->owner)
+	if (ssw_policy_is_foreign(p))
 		return NULL;
 	if (p->stale)
 		return columns_step(p, name);
