@@ -110,3 +110,21 @@ RESET ROLE;
 SELECT sweeper.revoke_access('owns_secret');
 DROP OWNED BY owns_secret;
 DROP ROLE owns_secret;
+-- nor does it where another transaction holds a row
+CREATE ROLE owns_shelf;
+CREATE TABLE shelf (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON shelf (d);
+ALTER TABLE shelf ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE shelf OWNER TO owns_shelf;
+INSERT INTO shelf SELECT i, now() - interval '1 min' FROM generate_series(1, 50) AS i;
+SELECT state FROM sweeper.register('shelf', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1, max_retries => 0);
+BEGIN;
+SELECT id FROM shelf WHERE id = 1 FOR UPDATE;
+PREPARE TRANSACTION 'regress_shelf';
+CALL sweeper.sweep('shelf') \gset
+SELECT id FROM shelf;
+ROLLBACK PREPARED 'regress_shelf';
+SELECT key, class FROM sweeper.failed_row WHERE policy = 'shelf';
+SELECT sweeper.unregister('shelf');
+DROP TABLE shelf;
+DROP ROLE owns_shelf;

@@ -314,7 +314,12 @@ ssw_sweep_sql_action(const SswPolicy *p, Oid leaf, SswPhase phase, int rows)
 						rel, p->set_clause, locked_rows(p, leaf, phase, psprintf("t.ctid, %s", info), rows),
 						left_dead(p, phase), extra_columns(p));
 	if (rows & SSW_ROWS_SKIP_LOCKED)
-		return psprintf("DELETE FROM ONLY %s AS t WHERE t.ctid " SSW_OP("=") " ANY (ARRAY(%s)) AND %s"
+
+		/*
+		 * no sublink: row security that is forced is lifted in the FROM
+		 * clause
+		 */
+		return psprintf("DELETE FROM ONLY %s AS t USING (%s) AS ssw_l (ssw_ctid) WHERE t.ctid " SSW_OP("=") " ssw_l.ssw_ctid AND %s"
 						" RETURNING %s, false",
 						rel, locked_rows(p, leaf, phase, "t.ctid", rows), dead, info);
 	return psprintf("DELETE FROM ONLY %s AS t WHERE %s RETURNING %s, false", rel, is_taken(p, phase, rows), info);
