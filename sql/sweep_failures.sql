@@ -397,3 +397,17 @@ SELECT sweeper.unregister('nothing');
 DROP TABLE nothing;
 DROP FUNCTION f;
 DROP SEQUENCE called;
+-- SQLSTATEs that the sweep itself uses say nothing more when users' code raises them
+CREATE TABLE sly (id int PRIMARY KEY, code text, d timestamptz);
+CREATE INDEX ON sly (d);
+CREATE FUNCTION raise_code() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.code <> '' THEN RAISE EXCEPTION USING ERRCODE = OLD.code; END IF; RETURN OLD; END $$;
+CREATE TRIGGER raise_code BEFORE DELETE ON sly FOR EACH ROW EXECUTE FUNCTION raise_code();
+INSERT INTO sly SELECT i, CASE WHEN i <= 6 THEN 'SW00' || i ELSE '' END, now() - interval '1 min' FROM generate_series(1, 100) AS i;
+SELECT state FROM sweeper.register('sly', deadline => 'd', check_every => '0', start => 'now', max_retries => 0, fuse_fraction => 1);
+CALL sweeper.sweep('sly', timeout => '20 s') \gset
+SELECT id FROM sly ORDER BY id;
+SELECT key, sqlstate FROM sweeper.failed_row WHERE policy = 'sly' ORDER BY key;
+SELECT sweeper.unregister('sly');
+DROP TABLE sly;
+DROP FUNCTION raise_code;

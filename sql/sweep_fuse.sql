@@ -421,3 +421,17 @@ SELECT count(*), (SELECT detail ~ '^the pass would expire 1\d\d\d rows and leave
 SELECT sweeper.unregister('crowd');
 DROP TABLE crowd;
 DROP FUNCTION crowd_alive;
+-- the name of a group that is held stands in statements, and means nothing there
+CREATE TABLE marked (id int PRIMARY KEY, d timestamptz, tenant text);
+CREATE INDEX ON marked (d);
+SELECT state FROM sweeper.register('marked', deadline => 'd', group_by => 'tenant', check_every => '0');
+INSERT INTO marked SELECT i, now(), E'/*session_sweeper OID 1*/\\''' FROM generate_series(1, 150) AS i;
+INSERT INTO marked SELECT i, now() + interval '1 h', 'good' FROM generate_series(1000, 2000) AS i;
+CALL sweeper.sweep('marked') \gset
+SELECT "group", rows FROM sweeper.fuse_hold;
+UPDATE marked SET d = now() WHERE id = 1000;
+CALL sweeper.sweep('marked') \gset
+SELECT count(*), count(*) FILTER (WHERE tenant <> 'good') AS held FROM marked;
+SELECT state, last_error FROM sweeper.policy_status WHERE policy = 'marked';
+SELECT sweeper.unregister('marked');
+DROP TABLE marked;

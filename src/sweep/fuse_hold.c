@@ -32,6 +32,27 @@ ssw_fuse_group(const SswPolicy *p)
 	return p->group_text ? psprintf("(%s) COLLATE pg_catalog.\"C\"", p->group_text) : pstrdup("NULL::pg_catalog.text");
 }
 
+/* A literal for a statement.  Values of rows must not look like a mark of relation_guard.c, which begins like a comment. */
+static char *
+row_literal(const char *value)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "E'");
+	for (const char *s = value; *s; s++)
+	{
+		if (*s == '*')
+			appendStringInfoString(&buf, "\\052");
+		else if (*s == '\'' || *s == '\\')
+			appendStringInfo(&buf, "%c%c", *s, *s);
+		else
+			appendStringInfoChar(&buf, *s);
+	}
+	appendStringInfoChar(&buf, '\'');
+	return buf.data;
+}
+
 /* Set p->not_held: which groups are held now.  It is kept where the policy is. */
 void
 ssw_fuse_load(SswPolicy *p)
@@ -45,8 +66,8 @@ ssw_fuse_load(SswPolicy *p)
 
 	p->not_held = NULL;
 	ssw_spi_begin_as_extension(&save);
-	ssw_plan_execute("SELECT pg_catalog.bool_or(\"group\" IS NULL), pg_catalog.quote_literal(pg_catalog.array_agg(\"group\")"
-					 " FILTER (WHERE \"group\" IS NOT NULL)) FROM sweeper.fuse_hold"
+	ssw_plan_execute("SELECT pg_catalog.bool_or(\"group\" IS NULL), (pg_catalog.array_agg(\"group\")"
+					 " FILTER (WHERE \"group\" IS NOT NULL))::text FROM sweeper.fuse_hold"
 					 " WHERE policy_id = $1 AND held_until > pg_catalog.clock_timestamp()", 1, &type, &value, NULL, false);
 	d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
 	groups = isnull ? NULL : TextDatumGetCString(d);
@@ -55,7 +76,7 @@ ssw_fuse_load(SswPolicy *p)
 	else if (groups && p->group_text)
 		p->not_held = MemoryContextStrdup(GetMemoryChunkContext(p),
 										  psprintf("(%s " SSW_OP("<>") " ALL (%s::pg_catalog.text[])) IS NOT FALSE",
-												   ssw_fuse_group(p), groups));
+												   ssw_fuse_group(p), row_literal(groups)));
 	ssw_spi_end_as(&save);
 }
 

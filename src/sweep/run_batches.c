@@ -274,7 +274,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 		skip_locked(w);
 		run_rows(w, tids, n);
 	}
-	else if (w->error->sqlerrcode == ERRCODE_SSW_HEARTBEAT)
+	else if (ssw_alive_heartbeat_came())
 		run_rows(w, tids, n);	/* now it is known that the row is alive */
 	else if (n == 1)
 		record(w, tids);
