@@ -301,6 +301,27 @@ set_time(TimestampTz t, int col, Datum *values, bool *nulls)
 	nulls[col] = t == 0;
 }
 
+/* As in problem and policy_status: a key in it may have characters that a terminal obeys. */
+static char *
+pasteable(const Explanation *e)
+{
+	Oid			types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+	MemoryContext caller = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *result;
+
+	if (e->hint == NULL)
+		return NULL;
+	values[0] = CStringGetTextDatum(e->hint);
+	values[1] = CStringGetTextDatum(psprintf("SELECT * FROM sweeper.failed_row WHERE policy_id = %d;", e->policy->id));
+	ssw_spi_begin_as_extension(&save);
+	ssw_spi_exec("SELECT sweeper._pasteable($1, $2)", 2, types, values, NULL, true, 1);
+	result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	ssw_spi_end_as(&save);
+	return result;
+}
+
 static void
 set_text(const char *s, int col, Datum *values, bool *nulls)
 {
@@ -387,6 +408,6 @@ ssw_explain_row(PG_FUNCTION_ARGS)
 	n[10] = DatumGetPointer(r->holders) == NULL;
 	set_time(r->ended_at, 11, v, n);
 	set_text(r->cleanup_type, 12, v, n);
-	set_text(e.hint, 13, v, n);
+	set_text(pasteable(&e), 13, v, n);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), v, n)));
 }
