@@ -1,7 +1,7 @@
 -- Retention of the evidence, by ordinary policies.  They write no audit; their
 -- time comes from session_sweeper.cleanup_event_retention, which holds for ended
--- sessions too, .pass_retention and .usage_event_retention.  The filter keeps the coordinator from probing for the oldest event, which the BRIN
--- index cannot find; a worker's look for what is due it serves well.
+-- sessions too, .pass_retention and .usage_event_retention.  The filter has a worker look for what is due, which the BRIN
+-- index serves well; the oldest event it cannot find.
 
 INSERT INTO sweeper.policy (policy, relid, relation, owner, owner_name, system_identifier, database, key, deadline,
     keep_for, filter, on_null, action, audit, notify_keys, check_every, max_lag, batch_size, max_workers, rate_limit,

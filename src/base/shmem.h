@@ -246,7 +246,7 @@ typedef struct SswPass
 	/* any worker */
 	bool		skip_locked;	/* after the first lock time-out; set without
 								 * the lock */
-	Oid			filter_index;	/* as in SswPolicy; set without the lock */
+	Oid			reported_index; /* as in SswPolicy; set without the lock */
 	bool		more;			/* the last chunk was full, and more rows may
 								 * go: worth another worker */
 	double		tokens;			/* rows that may still go; < 0: no limit */
@@ -388,8 +388,9 @@ typedef struct SswPolicyShared
 	int64		due_rows;		/* see SswWatch; -1: unknown */
 	TimestampTz refresh_at;		/* see SswWatch */
 	int			idle;
+	int			trusted;
 	int			excluded;
-	Oid			filter_index;	/* as in SswWatch */
+	Oid			reported_index; /* as in SswWatch */
 	double		tokens;
 	double		backlog_tokens;
 	TimestampTz tokens_at;

@@ -45,7 +45,6 @@ build_constant(SswDeadline *c, const SswTimeValue *v, int64 ttl_us, const char *
 	c->sort_type = v->type;
 	c->bound = ssw_time_from_instant(v, cutoff);
 	c->by_due = true;
-	c->plain = v->builtin;
 	c->attnum = v->attnum;
 	c->due = v->type == TIMESTAMPTZOID && ttl_us == 0 ? pstrdup(v->sql) :
 		ssw_time_add(ssw_time_to_instant(v), ttl_us);
@@ -157,7 +156,6 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 {
 	RowTtl		r = resolve_row_ttl(p, rel, v);
 	char	   *sort = v->type == DATEOID ? NULL : row_ttl_sort(v, &r);
-	Oid			index = p->filter_unread ? p->filter_index : InvalidOid;
 
 	build_constant(c, v, 0, "$1");
 	c->by_due = false;
@@ -167,18 +165,14 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 	if (sort && contain_mutable_functions(ssw_expr_parse(rel, v->field, sort)))
 		sort = NULL;
 	p->index_sort = sort;
-	if (sort && !OidIsValid(index))
-		index = ssw_index_find(rel, sort, p->filter);
-	if (sort && OidIsValid(index))
+	if (sort && (p->in_coordinator || OidIsValid(ssw_index_find(rel, sort, p->filter))))
 	{
-		c->index = ssw_partition_is_alone(rel) ? index : InvalidOid;
 		c->row_columns[0] = c->attnum;
 		c->row_columns[1] = r.attnum;
 		c->sort = sort;
 		c->sort_type = TIMESTAMPOID;
 		c->bound = pstrdup("($1 AT TIME ZONE 'UTC')");
 		c->by_due = true;
-		c->plain = false;
 		c->attnum = 0;
 	}
 	c->predicate = psprintf("%s" SSW_LE "%s AND %s" SSW_LE "$1", c->sort, c->bound, c->due);
@@ -314,8 +308,8 @@ build(void *arg)
 		c[1].absolute = true;
 		c[1].seen = c->seen;
 	}
-	if (p->filter && !p->filter_indexed && p->ndeadlines == 1 && ssw_partition_is_alone(rel))
-		p->filter_index = ssw_index_of_filter(rel, c->sort, p->filter);
+	if (!p->in_coordinator && !p->filter_indexed && p->ndeadlines == 1 && ssw_partition_is_alone(rel))
+		p->reported_index = ssw_index_to_read(rel, c->sort, p->filter);
 	build_key(p, rel);
 	build_group(p, rel);
 	for (int i = 0; i < p->ncapture; i++)

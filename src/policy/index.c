@@ -3,10 +3,10 @@
  *		Which index serves a deadline, which one identifies rows, and the
  *		statement that would create a missing one.
  *
- * Runs in any process that validates or builds a policy, as the relation's
- * owner; the caller holds a lock on the relation.  Index expressions and predicates are
- * folded, which may run immutable functions of the owner: only for a policy that has such
- * code itself.  Shares nothing; a crash leaves nothing behind.
+ * Runs in workers and sessions, as the relation's owner; the caller holds a lock on the
+ * relation.  Index expressions and predicates are folded, which may run immutable functions
+ * of the owner, and for long: so never in the coordinator.  Shares nothing; a crash leaves
+ * nothing behind.
  */
 #include "postgres.h"
 
@@ -25,7 +25,6 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "policy/expr.h"
@@ -42,39 +41,6 @@ strip(Node *node)
 	return node;
 }
 
-static bool
-is_users(Oid function, void *context)
-{
-	return function >= FirstGenbkiObjectId;
-}
-
-/* Would a role that evaluates it, or pastes it into a statement, run code that is not the server's? */
-static bool
-runs_code(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if ((IsA(node, Var) && ((Var *) node)->vartype >= FirstGenbkiObjectId) ||
-		(IsA(node, Const) && ((Const *) node)->consttype >= FirstGenbkiObjectId) ||
-		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
-		return true;
-	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
-}
-
-/* An expression or a predicate as the catalog has it: nothing is folded. */
-static Node *
-stored_tree(Relation index, AttrNumber attribute)
-{
-	HeapTuple	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(RelationGetRelid(index)));
-	bool		isnull = true;
-	Datum		source = HeapTupleIsValid(tup) ? SysCacheGetAttr(INDEXRELID, tup, attribute, &isnull) : (Datum) 0;
-	Node	   *tree = isnull ? NULL : stringToNode(TextDatumGetCString(source));
-
-	if (HeapTupleIsValid(tup))
-		ReleaseSysCache(tup);
-	return tree;
-}
-
 /* Does column i of an index hold this expression? */
 static bool
 column_matches(Relation index, int i, List *exprs, Node *node)
@@ -85,7 +51,7 @@ column_matches(Relation index, int i, List *exprs, Node *node)
 	if (attnum != 0)
 		return IsA(node, Var) && ((Var *) node)->varattno == attnum;
 	for (int j = 0; j < i; j++)
-		if (index->rd_index->indkey.values[j] == 0 && exprs != NIL)
+		if (index->rd_index->indkey.values[j] == 0)
 			exprs = list_copy_tail(exprs, 1);
 	return exprs != NIL && equal(strip(linitial(exprs)), node);
 }
@@ -134,13 +100,9 @@ range_clause(Node *sort)
 								  InvalidOid, exprCollation(sort));
 }
 
-/*
- * Can a btree return the dead rows in order of sort?  Which of its columns that is, from 1, or 0.
- * What users' code an index has is folded only where the policy has such code, too: to others it
- * serves nothing.
- */
+/* Can a btree return the dead rows in order of sort?  Which of its columns that is, from 1, or 0. */
 static int
-index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
+index_serves(Relation index, Node *sort, List *clauses, Node *range)
 {
 	Form_pg_index form = index->rd_index;
 	TypeCacheEntry *entry = lookup_type_cache(getBaseType(exprType(sort)), TYPECACHE_BTREE_OPFAMILY);
@@ -150,13 +112,11 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
 	if (!form->indisvalid || !form->indisready || !form->indislive ||
 		index->rd_rel->relam != BTREE_AM_OID)
 		return 0;
-	if (!users && runs_code(stored_tree(index, Anum_pg_index_indpred), NULL))
-		return 0;
 	pred = RelationGetIndexPredicate(index);
 	if (pred != NIL &&
 		!predicate_implied_by(pred, range ? lappend(list_copy(clauses), range) : clauses, false))
 		return 0;
-	exprs = users || !runs_code(stored_tree(index, Anum_pg_index_indexprs), NULL) ? RelationGetIndexExpressions(index) : NIL;
+	exprs = RelationGetIndexExpressions(index);
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
 		if (column_matches(index, i, exprs, sort))
@@ -167,35 +127,31 @@ index_serves(Relation index, Node *sort, List *clauses, Node *range, bool users)
 	return 0;
 }
 
-/* An index of this very relation, not of its children; partial: of a part of its rows, and sort comes first. */
+/* An index of this very relation, not of its children; to_read: see ssw_index_to_read(). */
 static Oid
-find_own(Relation rel, const char *sort_sql, const char *filter, bool partial)
+find_own(Relation rel, const char *sort_sql, const char *filter, bool to_read)
 {
-	Node	   *sort = ssw_expr_parse(rel, "deadline", sort_sql);
-	Node	   *where = filter ? ssw_expr_parse(rel, "filter", filter) : NULL;
-	bool		users = runs_code(sort, NULL) || runs_code(where, NULL);
+	Node	   *sort = ssw_expr_folded(ssw_expr_parse(rel, "deadline", sort_sql));
 	List	   *clauses = NIL;
 	List	   *indexes = RelationGetIndexList(rel);
-	Node	   *range;
+	Node	   *range = range_clause(sort);
 	Oid			found = InvalidOid;
 	ListCell   *lc;
 
-	sort = ssw_expr_folded(sort);
-	range = range_clause(sort);
-	if (where)
-		clauses = make_ands_implicit((Expr *) ssw_expr_folded(where));
+	if (filter)
+		clauses = make_ands_implicit((Expr *) ssw_expr_folded(ssw_expr_parse(rel, "filter", filter)));
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		bool		skip = partial && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
-		int			column = skip ? 0 : index_serves(index, sort, clauses, range, users);
+		bool		skip = to_read && IsA(sort, Var) && heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+		int			column = skip ? 0 : index_serves(index, sort, clauses, range);
 		bool		best = false;
 
-		if (column == 1 || (column > 1 && !partial))
+		if (column == 1 || (column > 1 && !to_read))
 		{
 			found = lfirst_oid(lc);
 			/* no other rows are in it */
-			best = !partial || predicate_implied_by(clauses, RelationGetIndexPredicate(index), false);
+			best = !to_read || predicate_implied_by(clauses, RelationGetIndexPredicate(index), false);
 		}
 		index_close(index, AccessShareLock);
 		if (best)
@@ -254,11 +210,12 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 }
 
 /*
- * A partial index of a table without children that has all rows of the filter in order of
- * sort, and no others if there is such a one; or invalid.
+ * What the coordinator may read the first deadline from, and does not find by itself: an index of
+ * a table without children that begins with sort, is partial or on an expression, and has all
+ * rows of the filter.  No others, if there is such a one; or invalid.
  */
 Oid
-ssw_index_of_filter(Relation rel, const char *sort, const char *filter)
+ssw_index_to_read(Relation rel, const char *sort, const char *filter)
 {
 	return find_own(rel, sort, filter, true);
 }
@@ -348,6 +305,25 @@ append_statement(StringInfo buf, Oid relid, const char *sql)
 	appendStringInfo(buf, "%sCREATE INDEX CONCURRENTLY ON %s (%s);", buf->len ? " " : "",
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
 												get_rel_name(relid)), sql);
+}
+
+static bool
+is_users(Oid function, void *context)
+{
+	return function >= FirstGenbkiObjectId;
+}
+
+/* Would a role that pastes it into a statement run code that is not the server's? */
+static bool
+runs_code(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, Var) && ((Var *) node)->vartype >= FirstGenbkiObjectId) ||
+		(IsA(node, Const) && ((Const *) node)->consttype >= FirstGenbkiObjectId) ||
+		IsA(node, CoerceToDomain) || IsA(node, RowExpr) || IsA(node, ConvertRowtypeExpr) || IsA(node, FieldSelect))
+		return true;
+	return check_functions_in_node(node, is_users, context) || expression_tree_walker(node, runs_code, context);
 }
 
 /*

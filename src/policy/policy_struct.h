@@ -41,12 +41,9 @@ typedef struct SswDeadline
 								 * to live, or NULL when ttl_us is it */
 	int64		ttl_us;			/* constant time to live, or 0 */
 	bool		by_due;			/* sort has the order of due */
-	bool		plain;			/* sort is a column of a built-in type */
-	int16		attnum;			/* that column, or 0 */
-	Oid			index;			/* where sort is last_seen and the row's own
-								 * time to live: the table's index in that
-								 * order, or invalid */
-	int16		row_columns[2]; /* these two columns */
+	int16		attnum;			/* sort is that column, or 0 */
+	int16		row_columns[2]; /* sort is last_seen and the row's own time to
+								 * live: these two columns, or 0 */
 } SswDeadline;
 
 /* How far a start of service has judged; see grace.c. */
@@ -78,8 +75,9 @@ typedef struct SswPolicy
 	const struct SswPolicyHooks *hooks; /* of a built-in policy, or null */
 	bool		filter_indexed; /* ours: its indexes are of what its filter
 								 * lets through */
-	bool		filter_unread;	/* in the coordinator: it has a filter, which
-								 * may be users' code and is not read there */
+	bool		in_coordinator; /* no code of users is read: built for probes
+								 * only */
+	bool		filter_unread;	/* so it has a filter, which is left out */
 	Oid			relid;
 	char	   *relation;		/* schema-qualified, quoted, as registered */
 	Oid			owner;
@@ -165,13 +163,9 @@ typedef struct SswPolicy
 	SswHorizon	horizon[SSW_MAX_HORIZONS];
 	TimestampTz noted_at;		/* when they were written; 0: never */
 
-	/*
-	 * filled by ssw_deadline_build; where filter_unread, by what a worker
-	 * says
-	 */
-	Oid			filter_index;	/* a partial index in the order of the only
-								 * deadline, which has all rows of the filter;
-								 * or invalid */
+	Oid			reported_index; /* filled by ssw_deadline_build; in the
+								 * coordinator, by what a worker has found:
+								 * see ssw_index_to_read() */
 
 	/* filled by ssw_deadline_build */
 	int			ndeadlines;

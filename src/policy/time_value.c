@@ -69,7 +69,6 @@ set_column(SswTimeValue *v, Relation rel, AttrNumber attnum)
 	v->attnum = attnum;
 	v->typmod = att->atttypmod;
 	v->type = getBaseTypeAndTypmod(att->atttypid, &v->typmod);
-	v->builtin = v->type == att->atttypid;
 	v->settable = att->attgenerated == '\0' && att->attidentity == '\0';
 }
 

@@ -19,7 +19,6 @@ typedef struct SswTimeValue
 	Oid			type;			/* base type */
 	int32		typmod;
 	int16		attnum;			/* 0 for an expression */
-	bool		builtin;		/* a column of a built-in type, no domain */
 	bool		settable;		/* a column that an UPDATE may set */
 	bool		end_of_day;		/* a date counts until its end */
 	int64		factor;			/* epoch units a second, or 0 */

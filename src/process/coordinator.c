@@ -117,15 +117,24 @@ note_probe_error(SswWatch *w, ErrorData *error, uint64 request, TimestampTz now)
 	ssw_passes_publish(w, NULL);
 }
 
-/*
- * Must a pass look, whatever a probe would say?  Now and then it does so without a reason,
- * so that no mistake about an index lets dead rows stay for good.
- */
+/* Must a pass look, whatever a probe would say? */
 static bool
 needs_pass(SswWatch *w, uint64 request, TimestampTz now)
 {
 	return (request && w->policy->heartbeats) || now >= ssw_passes_refresh_at(w) || !w->plain || w->excluded > 0 ||
-		w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at) || w->idle % SSW_TRUSTED_LOOKS == SSW_TRUSTED_LOOKS - 1;
+		w->policy->failures > 0 || (w->held_above != 0 && now >= w->full_at);
+}
+
+/*
+ * Does a pass look though the probe has found nothing?  For a CALL, where what a worker said of the
+ * filter may be old.  And now and then, so that no mistake about an index lets dead rows stay for good.
+ */
+static bool
+is_doubted(const SswWatch *w, uint64 request, TimestampTz now)
+{
+	SswRest		rest;
+
+	return (request && w->policy->filter_unread) || (w->trusted >= SSW_TRUSTED_LOOKS - 1 && !ssw_throttle_rests(w->policy, now, &rest));
 }
 
 /* Look at one policy if it is time, or somebody asked for it. */
@@ -167,7 +176,7 @@ look(SswWatch *w, TimestampTz now)
 			note_probe_error(w, error, request, now);
 			return;
 		}
-		due = w->unprobed || (w->earliest != 0 && w->earliest <= now);
+		due = w->unprobed || (w->earliest != 0 && w->earliest <= now) || is_doubted(w, request, now);
 		w->looks++;
 		w->last_look = now;
 		if (!due)

@@ -24,13 +24,12 @@
 #include "sweep/lower_bound.h"
 #include "process/deadline_index.h"
 
-/* Is its first column that one, or else is it the one that was found?  The others need not be opened. */
+/* Is its first column that one, or an expression (0)?  Others need not be opened. */
 static bool
-begins_with(Oid index, const SswDeadline *c, AttrNumber attnum)
+begins_with(Oid index, AttrNumber attnum)
 {
 	HeapTuple	tup = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
-	bool		does = HeapTupleIsValid(tup) && ((Form_pg_index) GETSTRUCT(tup))->indkey.values[0] == attnum &&
-	(attnum != 0 || index == c->index);
+	bool		does = HeapTupleIsValid(tup) && ((Form_pg_index) GETSTRUCT(tup))->indkey.values[0] == attnum;
 
 	if (HeapTupleIsValid(tup))
 		ReleaseSysCache(tup);
@@ -44,7 +43,7 @@ index_serves(const SswPolicy *p, Relation index, Oid type)
 	Form_pg_index form = index->rd_index;
 
 	return form->indisvalid && form->indisready && form->indislive && index->rd_rel->relam == BTREE_AM_OID &&
-		(heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed || RelationGetRelid(index) == p->filter_index) &&
+		(heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) == !p->filter_indexed || RelationGetRelid(index) == p->reported_index) &&
 		index->rd_opfamily[0] == lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 }
 
@@ -54,14 +53,14 @@ ssw_deadline_index_open(const SswPolicy *p, Relation leaf, const SswDeadline *c)
 {
 	bool		same = RelationGetRelid(leaf) == p->relid || c->attnum == 0;
 	AttrNumber	attnum = same ? c->attnum : get_attnum(RelationGetRelid(leaf), get_attname(p->relid, c->attnum, false));
-	bool		partial = p->filter_unread && begins_with(p->filter_index, c, attnum);
+	bool		reported = attnum == 0 || begins_with(p->reported_index, attnum);
 	ListCell   *lc;
 
 	foreach(lc, RelationGetIndexList(leaf))
 	{
 		Relation	index;
 
-		if (partial ? lfirst_oid(lc) != p->filter_index : !begins_with(lfirst_oid(lc), c, attnum))
+		if (!begins_with(lfirst_oid(lc), attnum) || (reported && lfirst_oid(lc) != p->reported_index))
 			continue;
 		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock))
 			ereport(ERROR,

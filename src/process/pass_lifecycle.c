@@ -115,8 +115,9 @@ ssw_passes_publish(SswWatch *w, const SswPass *ended)
 		s->due_rows = w->runs ? -1 : w->due_rows;
 		s->refresh_at = w->refresh_at;
 		s->idle = w->idle;
+		s->trusted = w->trusted;
 		s->excluded = w->excluded;
-		s->filter_index = w->filter_index;
+		s->reported_index = w->reported_index;
 		s->tokens = w->tokens;
 		s->backlog_tokens = w->backlog_tokens;
 		s->tokens_at = w->tokens_at;
@@ -140,9 +141,10 @@ ssw_passes_inherit(SswWatch *w)
 		w->earliest = s.oldest_due;
 		w->refresh_at = s.refresh_at;
 		w->idle = s.idle;
+		w->trusted = s.trusted;
 		w->excluded = s.excluded;
 		/* statistics show whether functions have changed since */
-		w->filter_index = s.judged_generation >= s.changed_at && SswShared->counts_writes ? s.filter_index : InvalidOid;
+		w->reported_index = s.judged_generation >= s.changed_at && SswShared->counts_writes ? s.reported_index : InvalidOid;
 		w->blocked_since = s.blocked_since;
 		if (s.judged_generation >= s.changed_at)
 		{
@@ -349,6 +351,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 		pass->previous = s ? s->last_pass_id : 0;
 		w->pass = pass;
 		w->served_at = now;
+		w->trusted = 0;
 	}
 	LWLockRelease(SswShared->lock);
 }
@@ -390,30 +393,32 @@ schedule_after(SswWatch *w, const SswPass *pass, TimestampTz now)
 {
 	TimestampTz soon = now + ssw_min_interval * INT64CONST(1000);
 	TimestampTz at;
+	TimestampTz next_due = pass->next_due;
+	bool		known;
 	bool		did = pass->expired + pass->refreshed + pass->repaired > 0;
 	bool		stopped = pass->end == SSW_END_STOPPED;
 	bool		limited = pass->end == SSW_END_LIMIT;
 
+	/* one that did nothing leaves true what the last probe has found */
+	known = !did && next_due == 0 && w->plain && !w->unprobed && w->excluded + pass->excluded == 0 &&
+		(w->earliest == 0 || w->earliest > now);
+	if (known)
+		next_due = w->earliest;
 	w->idle = did ? 0 : w->idle + 1;
 	w->excluded = pass->excluded;
 	w->unfinished = limited || (stopped && (pass->forced || w->unfinished));
 	if (pass->end == SSW_END_DONE)
-		w->earliest = pass->next_due;
+		w->earliest = next_due;
 	else if (limited && pass->oldest_due != 0)
 		w->earliest = pass->oldest_due;
-
-	/*
-	 * a pass that saw no later deadline has not looked for one: the next
-	 * probe does
-	 */
-	w->unprobed |= w->earliest == 0;
+	w->unprobed |= w->earliest == 0 && !known;
 	at = idle_until(w, now);
-	if (pass->next_due != 0)
-		at = Min(at, Max(soon, pass->next_due));
+	if (next_due != 0)
+		at = Min(at, Max(soon, next_due));
 	if (stopped || limited)
 		at = soon;
 	/* at once, if another database waits for this look */
-	else if (did && w->plain && w->excluded == 0 && (!w->policy->filter_unread || OidIsValid(w->filter_index)))
+	else if (did && w->excluded == 0 && ssw_watch_probes(w))
 		at = SswShared->coordinators_waiting ? now : soon;
 	/* not at once: a change of the policy may take long */
 	if (stopped)
@@ -431,6 +436,7 @@ ssw_passes_nothing_due(SswWatch *w, TimestampTz now, uint64 request)
 	if (request)
 		ssw_request_complete(w, request, 0, 0, "");
 	w->idle++;
+	w->trusted++;
 	w->unfinished = w->rate_waits = false;
 	ssw_watch_note_lock(w, false, now);
 	at = idle_until(w, now);
@@ -572,8 +578,8 @@ ssw_passes_close(SswWatch *w, TimestampTz now)
 		ssw_policy_row_failed(w, &pass);
 	else if (pass.end == SSW_END_DONE && (pass.pass_id != 0 || w->policy->failures > 0 || w->policy->backlog_before != 0))
 		ssw_policy_row_succeeded(w);
-	if (pass.started_at >= w->filter_since && pass.end == SSW_END_DONE && w->policy->filter_unread)
-		w->policy->filter_index = w->filter_index = pass.filter_index;
+	if (pass.started_at >= w->reported_since && pass.end == SSW_END_DONE)
+		w->policy->reported_index = w->reported_index = pass.reported_index;
 	note_holds(w, &pass, now);
 	if (is_harmless(w->policy, &pass, now))
 		ssw_policy_row_rearm(w, pass.now);

@@ -215,20 +215,7 @@ build(void *arg)
 	int			level = begin_without_waits(w->policy);
 	Relation	rel = table_open(w->policy->relid, AccessShareLock);
 
-	w->plain = ssw_probe_is_plain(w->policy, rel);
-	if (w->plain)
-	{
-		if (w->policy->filter && !w->policy->filter_indexed)
-		{
-			w->policy->filter = NULL;
-			w->policy->filter_unread = true;
-			w->policy->filter_index = w->filter_index;
-		}
-		ssw_deadline_build(w->policy, rel);
-		w->plain = ssw_probe_can_read(w->policy);
-	}
-	else
-		ssw_probe_outline(w->policy);
+	w->plain = ssw_probe_build(w, rel);
 	table_close(rel, NoLock);
 	AtEOXact_GUC(false, level);
 	return true;

@@ -5,7 +5,8 @@
  * Runs in the coordinator, in a transaction, for policies that are columns of
  * built-in types.  The first entry of an index is read directly: to plan a
  * statement on the table would evaluate constants in its indexes and statistics,
- * and functions in them are its owner's.  Takes no transaction id.  Shares
+ * and functions in them are its owner's.  Where an expression or a predicate of an
+ * index decides whether it serves, a worker says so.  Takes no transaction id.  Shares
  * nothing; a crash leaves nothing behind.
  */
 #include "postgres.h"
@@ -32,6 +33,7 @@
 
 #include "base/compat.h"
 #include "base/spi.h"
+#include "policy/deadline.h"
 #include "policy/expr.h"
 #include "policy/partition.h"
 #include "grace/arrival.h"
@@ -52,12 +54,9 @@ is_builtin_column(Relation rel, const char *name)
 		(attnum != InvalidAttrNumber && TupleDescAttr(RelationGetDescr(rel), attnum - 1)->atttypid < FirstGenbkiObjectId);
 }
 
-/*
- * Is the policy all columns of built-in types, or all ours?  Then its fragments can
- * be built without any code of a user's; the filter is left out.
- */
-bool
-ssw_probe_is_plain(const SswPolicy *p, Relation rel)
+/* Is the policy all columns of built-in types, or all ours?  Then its fragments can be built without any code of a user's. */
+static bool
+is_plain(const SswPolicy *p, Relation rel)
 {
 	if (p->filter_indexed)
 		return true;
@@ -66,21 +65,9 @@ ssw_probe_is_plain(const SswPolicy *p, Relation rel)
 		is_builtin_column(rel, p->created);
 }
 
-/*
- * Its fragments are built: are its deadlines columns, or has an index of a single table
- * computed them from columns?  Then they can be read without any code of a user's, too.
- */
-bool
-ssw_probe_can_read(const SswPolicy *p)
-{
-	const SswDeadline *c = &p->deadlines[0];
-
-	return p->last_seen == NULL || c->row_ttl == NULL || (OidIsValid(c->index) && c->row_columns[0] != c->row_columns[1]);
-}
-
 /* What can be said of the deadlines without a look at expressions: grace needs no more. */
-void
-ssw_probe_outline(SswPolicy *p)
+static void
+outline(SswPolicy *p)
 {
 	memset(p->deadlines, 0, sizeof(p->deadlines));
 	p->ndeadlines = p->created ? 2 : 1;
@@ -88,6 +75,32 @@ ssw_probe_outline(SswPolicy *p)
 	p->deadlines[0].ttl_us = p->ttl_us;
 	p->deadlines[0].row_ttl = p->ttl_column;
 	p->deadlines[1].absolute = true;
+}
+
+/*
+ * Build what a probe needs.  False: the coordinator cannot probe.  It can where deadlines are
+ * columns, or an index may have computed them from two columns; the filter is left out.
+ */
+bool
+ssw_probe_build(SswWatch *w, Relation rel)
+{
+	SswPolicy  *p = w->policy;
+	const SswDeadline *c = &p->deadlines[0];
+
+	if (!is_plain(p, rel))
+	{
+		outline(p);
+		return false;
+	}
+	p->in_coordinator = true;
+	p->reported_index = w->reported_index;
+	if (p->filter && !p->filter_indexed)
+	{
+		p->filter = NULL;
+		p->filter_unread = true;
+	}
+	ssw_deadline_build(p, rel);
+	return p->last_seen == NULL || c->row_ttl == NULL || c->row_columns[0] != c->row_columns[1];
 }
 
 /* Keys of the scan: not null, and perhaps above a bound. */
@@ -347,7 +360,7 @@ has_null(SswWatch *w, Oid relid)
 static void
 note_earliest(SswWatch *w, TimestampTz *earliest, TimestampTz due, TimestampTz cutoff, int64 credit, TimestampTz now)
 {
-	if (TIMESTAMP_IS_NOEND(due))
+	if (due >= DT_NOEND - w->policy->keep_for_us)
 		return;
 	if (TIMESTAMP_IS_NOBEGIN(due))
 		due = now - USECS_PER_DAY;

@@ -27,9 +27,17 @@ static List *watches = NIL;		/* in TopMemoryContext */
 static MemoryContext generation_cxt = NULL;
 static uint64 generation = 0;
 static bool reload_wanted = true;
+static bool all_changed = true;
 static bool reloading = false;
 static bool rows_written = false;
 static TimestampTz reloaded_at = 0;
+
+/* All are to be read again: which one has changed is not known. */
+void
+ssw_watch_list_reload(void)
+{
+	reload_wanted = all_changed = true;
+}
 
 /* A swept relation, or its owner's functions, may have changed. */
 static void
@@ -38,13 +46,14 @@ on_relcache(Datum arg, Oid relid)
 	ListCell   *lc;
 
 	/* while they are loaded, the list lacks new ones */
-	reload_wanted = reload_wanted || reloading || !OidIsValid(relid);
+	if (reloading || !OidIsValid(relid))
+		ssw_watch_list_reload();
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
 
 		if (w->policy && w->policy->relid == relid)
-			reload_wanted = true;
+			reload_wanted = w->changed = true;
 	}
 }
 
@@ -52,10 +61,10 @@ on_relcache(Datum arg, Oid relid)
 static void
 on_subscription(Datum arg, int cacheid, uint32 hash)
 {
-	reload_wanted = true;
+	ssw_watch_list_reload();
 }
 
-/* A function may be another now, and with it a filter. */
+/* A function, or what else an expression names, may be another now, and with it a filter. */
 static void
 on_function(Datum arg, int cacheid, uint32 hash)
 {
@@ -68,6 +77,9 @@ ssw_watch_list_init(void)
 	CacheRegisterRelcacheCallback(on_relcache, (Datum) 0);
 	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, on_subscription, (Datum) 0);
 	CacheRegisterSyscacheCallback(PROCOID, on_function, (Datum) 0);
+	CacheRegisterSyscacheCallback(OPEROID, on_function, (Datum) 0);
+	CacheRegisterSyscacheCallback(CASTSOURCETARGET, on_function, (Datum) 0);
+	CacheRegisterSyscacheCallback(ENUMOID, on_function, (Datum) 0);
 }
 
 List	   *
@@ -81,13 +93,6 @@ uint64
 ssw_watch_list_generation(void)
 {
 	return generation;
-}
-
-/* All are to be read again. */
-void
-ssw_watch_list_reload(void)
-{
-	reload_wanted = true;
 }
 
 /* The search begins at *at, and leaves it behind what it found: policies are nearly always in the same order. */
@@ -124,24 +129,24 @@ retire(SswWatch *w)
 	return w->pass != NULL || request != 0;
 }
 
-/* A worker must say again which index has the rows of the policy's filter. */
+/* A worker must say again which index serves. */
 static void
-doubt_filter(SswWatch *w, TimestampTz now)
+doubt_index(SswWatch *w, TimestampTz now)
 {
-	w->filter_since = now;
-	w->filter_index = InvalidOid;
-	if (w->policy->filter_unread)
-		w->policy->filter_index = InvalidOid;
+	w->reported_since = now;
+	w->reported_index = w->policy->reported_index = InvalidOid;
 }
 
 /*
  * Judge a policy that was just read; in the generation's context.  When it begins to be
  * watched, it is looked at; but one that a worker must look at, not before the time that
- * the coordinator before has left.  Changed: it, or any other, may be.
+ * the coordinator before has left.
  */
 static void
 judge(SswWatch *w, bool begins, bool changed, TimestampTz now)
 {
+	changed = changed || w->changed;
+	w->changed = false;
 	/* what was known may be of another definition */
 	w->unprobed = w->unprobed || begins || changed;
 	w->judged_generation = generation;
@@ -152,15 +157,15 @@ judge(SswWatch *w, bool begins, bool changed, TimestampTz now)
 		w->next_look = now;
 	w->held_above = 0;
 	if (begins)
-		w->filter_since = now;
+		w->reported_since = now;
 	else if (changed)
-		doubt_filter(w, now);
+		doubt_index(w, now);
 	ssw_watch_judge(w, now);
 	if (w->policy->check_every_us == 0)
 		w->next_look = w->unfinished ? w->next_look : DT_NOEND;
 	else
 	{
-		if (begins && w->plain)
+		if (begins && ssw_watch_probes(w))
 			w->next_look = now;
 		/* the time that was left may be of another setting */
 		else if (begins || changed)
@@ -236,7 +241,7 @@ reload(const SswTurn *t, bool changed, TimestampTz now)
 	int			at = 0;
 	ListCell   *lc;
 
-	reload_wanted = false;
+	reload_wanted = all_changed = false;
 	reloading = true;
 	reloaded_at = now;
 	generation = t->generation;
@@ -308,11 +313,12 @@ look_again(TimestampTz now)
 	{
 		SswWatch   *w = lfirst(lc);
 
-		if (w->policy == NULL || w->policy->check_every_us == 0)
+		if (w->policy == NULL)
 			continue;
 		w->unprobed = true;
-		doubt_filter(w, now);
-		ssw_written_note(w, now);
+		doubt_index(w, now);
+		if (w->policy->check_every_us != 0)
+			ssw_written_note(w, now);
 	}
 }
 
@@ -320,7 +326,8 @@ look_again(TimestampTz now)
 void
 ssw_watch_list_note(const SswTurn *t)
 {
-	reload_wanted = reload_wanted || t->generation != generation;
+	if (t->generation != generation)
+		ssw_watch_list_reload();
 	rows_written = rows_written || t->may_be_due;
 }
 
@@ -337,7 +344,7 @@ ssw_watch_list_update(const SswTurn *t, TimestampTz now)
 	for (int tries = 0; (reload_wanted || judge_again) && tries < 4; tries++)
 	{
 		judge_again = false;
-		reload(t, reload_wanted, now);
+		reload(t, all_changed, now);
 	}
 	if (rows_written)
 		look_again(now);
@@ -358,5 +365,5 @@ ssw_watch_list_forget_times(void)
 		if (!TIMESTAMP_IS_NOEND(w->next_look))
 			w->next_look = 0;
 	}
-	reload_wanted = true;
+	ssw_watch_list_reload();
 }

@@ -31,9 +31,10 @@ typedef struct SswWatch
 	/* what is due, as the last probe or pass has found; see probe.c */
 	bool		plain;			/* no code of users: the coordinator may probe
 								 * by itself */
-	Oid			filter_index;	/* as in SswPolicy, as the last pass said */
-	TimestampTz filter_since;	/* what passes say that were opened before
+	Oid			reported_index; /* as in SswPolicy, as the last pass said */
+	TimestampTz reported_since; /* what passes say that were opened before
 								 * does not hold any more */
+	bool		changed;		/* its table may be another */
 	bool		unprobed;		/* it could not, or has not yet since a pass */
 	uint64		written;		/* rows of its table, as statistics said when
 								 * CALL sweep asked last */
@@ -58,6 +59,7 @@ typedef struct SswWatch
 	TimestampTz last_success;	/* in this process, or 0 */
 	int			looks;			/* not counted yet */
 	int			idle;			/* looks in a row that found nothing */
+	int			trusted;		/* of these, the probes since the last pass */
 	TimestampTz next_look;		/* of a policy with a brake: to see how late
 								 * its rows are */
 	TimestampTz not_before;		/* no look, not even on request, until then */
@@ -89,6 +91,13 @@ typedef struct SswWatch
 	char		answer_error[SSW_MESSAGE_LEN];
 } SswWatch;
 
+/* Does the coordinator know an index to probe?  Else a worker looks, and may say which one serves. */
+static inline bool
+ssw_watch_probes(const SswWatch *w)
+{
+	return w->plain && (OidIsValid(w->reported_index) || (!w->policy->filter_unread && w->policy->deadlines[0].attnum != 0));
+}
+
 /* A policy in which nothing happens is looked at up to so many check_every apart. */
 #define SSW_IDLE_MAX		10
 /* While statistics would say if its table were written, up to so many. */
@@ -96,7 +105,7 @@ typedef struct SswWatch
 /* But no longer than that, unless check_every is. */
 #define SSW_IDLE_LOOK_US	USECS_PER_MINUTE
 
-/* After so many looks in a row in which an index showed nothing due, a pass looks at the rows. */
+/* After so many probes in a row that an index answered with nothing due, a pass looks at the rows. */
 #define SSW_TRUSTED_LOOKS	60
 
 #endif							/* SSW_WATCHED_POLICY_H */

@@ -341,7 +341,7 @@ prepare(SswWork *w, MemoryContext cxt)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));
 		ssw_deadline_build(w->policy, rel);
-		w->pass->filter_index = w->policy->filter_index;
+		w->pass->reported_index = w->policy->reported_index;
 		ssw_grace_rows(w->policy);
 		ssw_fuse_load(w->policy);
 		ssw_lower_bound_apply(w->policy, w->pass);

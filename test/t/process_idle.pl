@@ -78,6 +78,19 @@ $node->safe_psql('postgres', q{CREATE FUNCTION wanted(stage) RETURNS bool IMMUTA
 wait_for($node, q{SELECT next_due IS NOT NULL FROM sweeper.policy_status WHERE policy = 'inlined'}, 'the next deadline is known');
 $node->safe_psql('postgres', q{CREATE OR REPLACE FUNCTION wanted(stage) RETURNS bool IMMUTABLE LANGUAGE sql AS $$ SELECT $1 = 'kept' $$; CALL sweeper.sweep('other')});
 ok(wait_for($node, q{SELECT count(*) = 0 FROM inlined WHERE id = 11}), 'a row that another definition of its function lets through goes');
+# A call sees at once what it is now, whatever a worker has said of the index.
+$node->safe_psql('postgres', q{CREATE FUNCTION asked(stage) RETURNS bool IMMUTABLE LANGUAGE sql AS $$ SELECT $1 = 'open' $$;
+    CREATE TABLE called (id int PRIMARY KEY, d timestamptz NOT NULL, stage stage NOT NULL DEFAULT 'open'); CREATE INDEX ON called (d) WHERE stage = 'open';
+    SELECT sweeper.register('called', deadline => 'd', filter => 'asked(stage)', start => 'now', check_every => '0'); CALL sweeper.sweep('called'); CALL sweeper.sweep('called');
+    INSERT INTO called VALUES (1, now() - interval '1 h', 'kept');
+    CREATE OR REPLACE FUNCTION asked(stage) RETURNS bool IMMUTABLE LANGUAGE sql AS $$ SELECT $1 = 'kept' $$; CALL sweeper.sweep('called')});
+is($node->safe_psql('postgres', 'SELECT count(*) FROM called'), 0, 'also where only calls look');
+
+# Now and then a pass looks where a probe has found nothing.  It forgets nothing that the probe knew.
+$node->safe_psql('postgres', q{CREATE TABLE known (id int PRIMARY KEY, d timestamptz NOT NULL); CREATE INDEX ON known (d); INSERT INTO known VALUES (1, now() + interval '1 day');
+    SELECT sweeper.register('known', deadline => 'd', start => 'now', check_every => '4 s')});
+unlike($node->safe_psql('postgres', join('', map { q{CALL sweeper.sweep('known'); SELECT 'forgotten' FROM sweeper.policy_status WHERE policy = 'known' AND next_due IS NULL; } } 1 .. 61)),
+    qr/forgotten/, 'the next deadline stays known');
 
 # Zero counts as null: the row is due by the default, after its place in the index.  It is not late, and nothing waits for it.
 $node->safe_psql('postgres', q{INSERT INTO by_row VALUES (201, now() - interval '1 day', 0), (202, now() - interval '1 day', 3); CALL sweeper.sweep('by_row')});
@@ -91,7 +104,7 @@ $node->safe_psql('postgres', q{CREATE TABLE own (id int PRIMARY KEY, seen timest
 wait_for($node, q{SELECT count(*) = 1 FROM sweeper.cleanup_event WHERE relation = 'sweeper.session'}, 'a session of a pool ends');
 for my $policy (qw(own sweeper.session)) {
     $node->safe_psql('postgres', "CALL sweeper.sweep('$policy')");
-    is($node->safe_psql('postgres', "SELECT next_look - last_look >= interval '900 ms' FROM sweeper.policy_status WHERE policy = '$policy'"), 't', "$policy rests");
+    ok(wait_for($node, "SELECT next_look - last_look >= interval '900 ms' FROM sweeper.policy_status WHERE policy = '$policy'"), "$policy rests");
 }
 
 # the first heartbeat, which writes no table
