@@ -156,7 +156,7 @@ CREATE TABLE gate_cursor (id int PRIMARY KEY, d timestamptz);
 INSERT INTO gate_cursor SELECT i, now() + '1 h'::interval FROM generate_series(1, 3) AS i;
 CREATE FUNCTION leave_cursor() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c refcursor := 'left_behind'; mine refcursor := 'mine'; BEGIN
     IF OLD.id = 1 THEN OPEN c FOR SELECT public.sing('cursor'); CLOSE mine; OPEN mine FOR SELECT public.sing('cursor'); END IF;
-    IF OLD.id = 3 THEN EXECUTE 'SELECT FROM public.gate_cursor AS t /*session_sweeper OID 1259*/'; END IF;
+    IF OLD.id = 3 THEN EXECUTE '/*session_sweeper*/ SELECT FROM public.gate_cursor AS t /*session_sweeper OID 1259*/'; END IF;
     RETURN OLD; END $$;
 CREATE TRIGGER leave_cursor BEFORE DELETE ON gate_cursor FOR EACH ROW EXECUTE FUNCTION leave_cursor();
 SELECT FROM sweeper.register('gate_cursor', deadline => 'd', check_every => '0');

@@ -411,3 +411,39 @@ SELECT key, sqlstate FROM sweeper.failed_row WHERE policy = 'sly' ORDER BY key;
 SELECT sweeper.unregister('sly');
 DROP TABLE sly;
 DROP FUNCTION raise_code;
+-- nor does SW005 in a filter
+CREATE FUNCTION sly_filter(int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN true; END $$;
+CREATE TABLE sly (id int PRIMARY KEY, d timestamptz);
+SELECT state FROM sweeper.register('sly', deadline => 'd', filter => 'sly_filter(id)', check_every => '0');
+CREATE OR REPLACE FUNCTION sly_filter(int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'sly' USING ERRCODE = 'SW005'; END $$;
+INSERT INTO sly VALUES (1, now());
+CALL sweeper.sweep('sly', timeout => '10 s') \gset
+SELECT failures, last_sqlstate FROM sweeper.policy WHERE policy = 'sly';
+SELECT sweeper.unregister('sly');
+DROP TABLE sly;
+DROP FUNCTION sly_filter;
+-- what a trigger puts into a statement is no mark of ours
+CREATE TABLE marked (id int PRIMARY KEY, d timestamptz, agent text);
+CREATE TABLE agents (agent text);
+CREATE FUNCTION log_agent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('INSERT INTO public.agents VALUES (%L)', OLD.agent); RETURN OLD; END $$;
+CREATE TRIGGER log_agent BEFORE DELETE ON marked FOR EACH ROW EXECUTE FUNCTION log_agent();
+SELECT state FROM sweeper.register('marked', deadline => 'd', check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO marked SELECT i, now() - interval '1 min', '/*session_sweeper OID 1*/' FROM generate_series(1, 2) AS i;
+CALL sweeper.sweep('marked') \gset
+SELECT * FROM agents;
+SELECT count(*) FROM marked;
+SELECT sweeper.unregister('marked');
+DROP TABLE marked, agents;
+DROP FUNCTION log_agent;
+-- a number that is too long for the cursor holds up no other row
+CREATE TABLE digits (id int PRIMARY KEY, d numeric);
+CREATE INDEX ON digits (d);
+SELECT state FROM sweeper.register('digits', deadline => 'd', unit => 's', check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO digits SELECT i, extract(epoch FROM now()) - 100 + i FROM generate_series(1, 50) AS i;
+INSERT INTO digits SELECT 50 + i, extract(epoch FROM now()) - i + ('0.' || repeat('1', 300))::numeric FROM generate_series(1, 3) AS i;
+INSERT INTO digits VALUES (60, '-1e1000'), (61, '-1e1000'), (62, '-1e2000'), (63, '-1e-300'), (64, 'NaN'), (65, '1e1000');
+CALL sweeper.sweep('digits') \gset
+CALL sweeper.sweep('digits') \gset
+SELECT id FROM digits ORDER BY id;
+SELECT sweeper.unregister('digits');
+DROP TABLE digits;

@@ -29,6 +29,26 @@ shorten(char **text)
 	*text = start;
 }
 
+static int	last_ours = 0;
+
+/* As errcode(), for an SQLSTATE that says what we do next. */
+int
+ssw_error_ours(int sqlerrcode)
+{
+	last_ours = sqlerrcode;
+	return errcode(sqlerrcode);
+}
+
+/* Is it that one?  Users' code may raise the same SQLSTATE. */
+bool
+ssw_error_is_ours(const ErrorData *e, int sqlerrcode)
+{
+	bool		ours = e->sqlerrcode == sqlerrcode && last_ours == sqlerrcode;
+
+	last_ours = 0;
+	return ours;
+}
+
 /* In PG_CATCH(): the error, in CurrentMemoryContext.  The next one can be raised then. */
 ErrorData  *
 ssw_error_catch(void)

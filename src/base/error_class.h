@@ -17,6 +17,8 @@ typedef enum SswFailureClass
 								 * work: back off */
 } SswFailureClass;
 
+extern int	ssw_error_ours(int sqlerrcode);
+extern bool ssw_error_is_ours(const ErrorData *e, int sqlerrcode);
 extern ErrorData *ssw_error_catch(void);
 extern SswFailureClass ssw_error_classify(int sqlerrcode);
 

@@ -10,6 +10,7 @@ extern char *ssw_guard_table(Oid relid);
 extern char *ssw_guard_function(Oid func);
 extern char *ssw_guard_operator(Oid op);
 extern char *ssw_guard_type(Oid type, int32 typmod);
+extern char *ssw_guard_statement(const char *sql);
 extern char *ssw_guard_plain(const char *sql);
 extern void ssw_guard_init(void);
 

@@ -246,7 +246,7 @@ typedef struct SswPass
 	/* any worker */
 	bool		skip_locked;	/* after the first lock time-out; set without
 								 * the lock */
-	Oid			reported_index; /* as in SswPolicy; set without the lock */
+	Oid			reported_index; /* see SswPolicy; set without the lock */
 	bool		more;			/* the last chunk was full, and more rows may
 								 * go: worth another worker */
 	double		tokens;			/* rows that may still go; < 0: no limit */

@@ -23,6 +23,7 @@
 
 #include "base/error_class.h"
 #include "base/identity.h"
+#include "base/relation_guard.h"
 #include "base/spi.h"
 
 /* What we run takes new snapshots, which parallel queries do not allow. */
@@ -179,7 +180,7 @@ check_tables(SPIPlanPtr plan)
 SPIPlanPtr
 ssw_spi_prepare(const char *sql, int nargs, Oid *types, int options)
 {
-	SPIPlanPtr	plan = SPI_prepare_cursor(sql, nargs, types, options);
+	SPIPlanPtr	plan = SPI_prepare_cursor(ssw_guard_statement(sql), nargs, types, options);
 
 	if (plan == NULL)
 		elog(ERROR, "could not prepare statement: %s", sql);

@@ -349,7 +349,7 @@ check_statements(void *arg)
 		return;
 	ssw_spi_begin();
 	for (int i = 0; i < p->ndeadlines; i++)
-		if (SPI_prepare(ssw_sweep_sql_action(p, p->relid, SSW_PHASE_DEADLINE + i, 0), 3, types) == NULL)
+		if (SPI_prepare(ssw_guard_statement(ssw_sweep_sql_action(p, p->relid, SSW_PHASE_DEADLINE + i, 0)), 3, types) == NULL)
 			elog(ERROR, "could not prepare the row action: %s", SPI_result_code_string(SPI_result));
 	ssw_spi_end();
 	check_soft_delete(p, t->rel);

@@ -17,6 +17,7 @@
 #include "utils/array.h"
 #include "utils/timestamp.h"
 
+#include "base/error_class.h"
 #include "grace/service_log.h"
 #include "heartbeat/target_cache.h"
 #include "heartbeat/xact.h"
@@ -236,29 +237,14 @@ prolong(const SswTarget *t, SswAlive *a)
 	return n;
 }
 
-static bool heartbeat_came = false;
-
-/* Was that why a batch failed?  Users' code may raise the same SQLSTATE. */
-bool
-ssw_alive_heartbeat_came(void)
-{
-	bool		came = heartbeat_came;
-
-	heartbeat_came = false;
-	return came;
-}
-
 /* E3: did nobody come meanwhile?  all: every row that was marked has ended. */
 static void
 settle(const SswAlive *a, bool all)
 {
 	if (!ssw_heartbeat_xact_marks_hold(a->pending))
-	{
-		heartbeat_came = true;
 		ereport(ERROR,
-				(errcode(ERRCODE_SSW_HEARTBEAT),
+				(ssw_error_ours(ERRCODE_SSW_HEARTBEAT),
 				 errmsg("a heartbeat came while its session was being ended")));
-	}
 	ssw_heartbeat_xact_ended(a->pending, all);
 }
 

@@ -10,7 +10,6 @@
 
 extern bool ssw_alive_holds(const SswPolicy *p, Oid shard, const char *key, TimestampTz due, TimestampTz cutoff);
 extern bool ssw_alive_wanted(const SswPolicy *p, Oid shard, const char *key, TimestampTz due, TimestampTz cutoff);
-extern bool ssw_alive_heartbeat_came(void);
 extern uint64 ssw_alive_act_on_dead(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *sink);
 extern uint64 ssw_alive_prolong(const SswTarget *t, const SPITupleTable *rows, uint64 n);
 

@@ -526,7 +526,7 @@ ssw_batch_fail(SswWork *w, const ErrorData *e)
 
 	w->failed = true;
 	ssw_batch_end_pass(w->pass, e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? SSW_END_LOCKED :
-					   w->step == SSW_STEP_BEGIN && e->sqlerrcode == ERRCODE_SSW_LEFT ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
+					   ssw_error_is_ours(e, ERRCODE_SSW_LEFT) ? SSW_END_STOPPED : SSW_END_FAILED, e->sqlerrcode, text);
 	if (w->failures)
 		ssw_failed_row_discard(w->failures);
 }

@@ -127,7 +127,10 @@ bound_text(SswWork *w, TimestampTz due)
 	return bound && strlen(bound) < SSW_CURSOR_LEN ? bound : NULL;
 }
 
-/* A value that rows are sorted by, as text. */
+/*
+ * A value that rows are sorted by, as text; or, where a number is too long for the cursor, the
+ * next whole one, or 0.  The pass leaves out rows between the two, and the next one begins with them.
+ */
 static char *
 sort_text(const SswPolicy *p, const SswDeadline *c, Datum value)
 {
@@ -138,11 +141,9 @@ sort_text(const SswPolicy *p, const SswDeadline *c, Datum value)
 	getTypeOutputInfo(c->sort_type, &output, &varlena);
 	text = OidOutputFunctionCall(output, value);
 
-	if (strlen(text) >= SSW_CURSOR_LEN)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("deadline of policy \"%s\" has more than %d characters", p->name, SSW_CURSOR_LEN - 1)));
-	return text;
+	if (strlen(text) >= SSW_CURSOR_LEN && c->sort_type == NUMERICOID)
+		text = OidOutputFunctionCall(output, DirectFunctionCall1(numeric_ceil, value));
+	return strlen(text) < SSW_CURSOR_LEN ? text : pstrdup("0");
 }
 
 /* Does the cursor move among the rows that fell due after the backlog? */

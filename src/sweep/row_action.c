@@ -23,6 +23,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "base/error_class.h"
 #include "base/spi.h"
 #include "policy/partition.h"
 #include "policy/sweep_sql.h"
@@ -100,12 +101,12 @@ ssw_action_lock_leaf(const SswPolicy *p, Oid leaf, LOCKMODE mode)
 						NameStr(c->relname), p->name)));
 	if (leaf != p->relid && !ssw_partition_is_below(leaf, p->relid))
 		ereport(ERROR,
-				(errcode(ERRCODE_SSW_LEFT),
+				(ssw_error_ours(ERRCODE_SSW_LEFT),
 				 errmsg("relation \"%s\" is no longer a partition or child of the table of policy \"%s\"",
 						NameStr(c->relname), p->name)));
 	if (!p->allow_replicated && ssw_partition_is_subscribed(leaf))
 		ereport(ERROR,
-				(errcode(ERRCODE_SSW_LEFT),
+				(ssw_error_ours(ERRCODE_SSW_LEFT),
 				 errmsg("relation \"%s\" of policy \"%s\" is the target of a subscription",
 						NameStr(c->relname), p->name),
 				 errhint("Sweep it on the publisher, or SELECT sweeper.alter_policy(%s, allow_replicated => true);",

@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "base/deferred.h"
+#include "base/error_class.h"
 #include "base/identity.h"
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
@@ -274,7 +275,7 @@ run_rows(SswWork *w, const ItemPointerData *tids, int n)
 		skip_locked(w);
 		run_rows(w, tids, n);
 	}
-	else if (ssw_alive_heartbeat_came())
+	else if (ssw_error_is_ours(w->error, ERRCODE_SSW_HEARTBEAT))
 		run_rows(w, tids, n);	/* now it is known that the row is alive */
 	else if (n == 1)
 		record(w, tids);
