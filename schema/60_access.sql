@@ -28,10 +28,37 @@ COMMENT ON FUNCTION sweeper._lock_access(regrole) IS
 -- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension, on which its caller
 -- makes it depend.
 -- Access is given on each node of a Citus cluster, which would send only a part of it to the other nodes: it knows the schema, and not its members.
-CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
+CREATE FUNCTION sweeper._revoke_all(function text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 DECLARE
     grantee text;
+BEGIN
+    FOR grantee IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+        FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+        WHERE p.oid = to_regprocedure(function) AND a.grantee <> p.proowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', function, grantee);
+    END LOOP;
+END
+$$;
+-- What was dropped, or has another owner, has no users.
+CREATE FUNCTION sweeper._forget_access(marker text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
+DECLARE
+    name text := format('sweeper.%I()', marker);
+BEGIN
+    -- another transaction may just give it to a role
+    PERFORM sweeper._lock_access(quote_ident(current_user)::regrole);
+    PERFORM sweeper._revoke_all(name);
+    EXECUTE format('DROP FUNCTION IF EXISTS %s', name);
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    -- any role can make a view of it
+    PERFORM sweeper._revoke_all(name);
+END
+$$;
+CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
+DECLARE
     name text := format('sweeper.%I()', marker);
     calls text := CASE WHEN marker LIKE '\_user\_of\_policy\_%' THEN
         'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text, text), sweeper._touch_many_here(text, text[], text), sweeper._touch_many_rows(text, text[], text), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper._is_live_here(text, text, text), sweeper.expire(text, text[], text), sweeper._expire_here(text, text[], text), sweeper.explain_row(text, text)'
@@ -50,12 +77,7 @@ BEGIN
     IF to_regprocedure(name) IS NULL THEN
         EXECUTE format('CREATE FUNCTION %s RETURNS void LANGUAGE sql AS %L', name, '');
         -- nor have roles that ALTER DEFAULT PRIVILEGES names
-        FOR grantee IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
-            FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-            WHERE p.oid = to_regprocedure(name) AND a.grantee <> p.proowner
-        LOOP
-            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', name, grantee);
-        END LOOP;
+        PERFORM sweeper._revoke_all(name);
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sweeper TO %s', role::regrole);
     EXECUTE format('GRANT EXECUTE ON ROUTINE %s, %s TO %s', name, calls, role::regrole);
@@ -149,6 +171,8 @@ Errors: 22023 unknown level, or a policy and a pool, 42704 no such role, policy 
 COMMENT ON FUNCTION sweeper.revoke_access IS
 'Takes every access level from a role, also those of policies and pools. Run by the extension''s owner. With a policy or a pool, takes that level alone; run by a role that may give it. Errors: as grant_access().';
 COMMENT ON FUNCTION sweeper._give_access IS 'Gives or takes level user of a policy or a pool. Errors: as grant_access().';
+COMMENT ON FUNCTION sweeper._revoke_all IS 'Takes every right on a function from all roles but its owner.';
+COMMENT ON FUNCTION sweeper._forget_access IS 'Drops the function that stands for a policy or a pool; where a view or another function uses it, nobody may execute it any more. Called as the extension''s owner. Errors: 55P03 another transaction gives or takes access.';
 COMMENT ON FUNCTION sweeper._set_access IS 'Gives or takes the right to execute the function that stands for a policy or a pool; called by _give_access(), as the extension''s owner. Errors: 22023 another function, 42704 no such role, 22004 null.';
 COMMENT ON FUNCTION sweeper._may_give_levels IS 'Raises an error unless the caller may give access levels. Errors: 42501.';
 

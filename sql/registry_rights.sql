@@ -212,3 +212,14 @@ DROP FUNCTION try;
 SELECT sweeper.alter_policy('sweeper.session', reset => '{check_every}');
 DROP OWNED BY regress_nobody, regress_user_1, regress_user_2, regress_watch, regress_boss;
 DROP ROLE regress_nobody, regress_user_1, regress_user_2, regress_watch, regress_boss;
+-- whom a restored schema has given access to a pool of that name
+CREATE ROLE regress_early;
+SELECT sweeper._set_access('regress_early'::regrole::oid, '_user_of_pool_' || left(encode(sha256('dock'), 'hex'), 48), true);
+SELECT sweeper.create_pool('dock', 1);
+SET ROLE regress_early;
+SELECT session FROM sweeper.acquire('dock');
+RESET ROLE;
+SELECT sweeper.drop_pool('dock', force => true);
+SELECT sweeper.revoke_access('regress_early');
+DROP OWNED BY regress_early;
+DROP ROLE regress_early;

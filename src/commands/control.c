@@ -115,7 +115,10 @@ ssw_pause_all(PG_FUNCTION_ARGS)
 		if (!ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			continue;
 		ssw_process_cancel_policy(p->id);
-		if (ssw_rights_lock(p, ShareUpdateExclusiveLock, until))
+		if (!ssw_rights_lock(p, ShareUpdateExclusiveLock, until))
+			continue;
+		p = ssw_policy_load(p->id); /* as it is now */
+		if (p && ssw_rights_have(p, SSW_RIGHT_ADMIN))
 			pause_one(p, fcinfo, 0, 1);
 	}
 	PG_RETURN_VOID();
@@ -175,6 +178,9 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 {
 	ssw_lock_relation(relid, AccessShareLock);	/* nobody hands it over now */
 	check_relation(p, relid);
+	/* the owner before has said who may end its rows */
+	if (OidIsValid(ssw_policy_new_owner(p)))
+		ssw_rights_forget_policy(p->id);
 	if (p->paused_at != 0)
 		lift(names, "paused");
 	if (ssw_policy_is_foreign(p))
@@ -196,8 +202,6 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	{
 		change(p, "UPDATE sweeper.policy AS p SET owner = c.relowner, owner_name = pg_catalog.pg_get_userbyid(c.relowner)"
 			   " FROM pg_catalog.pg_class AS c WHERE p.policy_id = $1 AND c.oid = p.relid", NULL);
-		/* the owner before has said who may end its rows */
-		ssw_rights_forget_policy(p->id);
 		lift(names, "owner");
 	}
 	if (change(p, "DELETE FROM sweeper.failed_row WHERE policy_id = $1", NULL) > 0)

@@ -265,7 +265,7 @@ ssw_give_access(PG_FUNCTION_ARGS)
 				 errmsg("policy and pool must not both be given")));
 	if (!PG_ARGISNULL(1))
 	{
-		set_access(role, marker_of_policy(ssw_rights_policy(PG_GETARG_TEXT_PP(1), SSW_RIGHT_ADMIN)->id), NULL, PG_GETARG_BOOL(3));
+		set_access(role, marker_of_policy(ssw_rights_locked(PG_GETARG_TEXT_PP(1), SSW_RIGHT_ADMIN, ShareUpdateExclusiveLock)->id), NULL, PG_GETARG_BOOL(3));
 		PG_RETURN_VOID();
 	}
 	name = text_to_cstring(PG_GETARG_TEXT_PP(2));
@@ -288,9 +288,7 @@ forget(const char *marker)
 	if (!OidIsValid(find_marker(marker)))
 		return;
 	ssw_spi_begin_as_extension(&save);
-	/* another transaction may just give it to a role */
-	ssw_spi_exec(psprintf("SELECT sweeper._lock_access(%u)", GetUserId()), 0, NULL, NULL, NULL, false, 0);
-	ssw_spi_exec(psprintf("DROP FUNCTION sweeper.%s()", marker), 0, NULL, NULL, NULL, false, 0);
+	ssw_spi_exec(psprintf("SELECT sweeper._forget_access('%s')", marker), 0, NULL, NULL, NULL, false, 0);
 	ssw_spi_end_as(&save);
 }
 

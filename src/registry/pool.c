@@ -284,6 +284,12 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 	check_times(s.pool);
+
+	/*
+	 * a restore of the schema alone may have left who had access to a pool of
+	 * this name
+	 */
+	ssw_rights_forget_pool(s.pool);
 	log_change(s.pool, "create_pool", NULL);
 	PG_RETURN_VOID();
 }
