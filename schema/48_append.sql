@@ -25,7 +25,8 @@ CREATE TABLE sweeper.append_row (
     row_data        jsonb NOT NULL
 );
 ALTER TABLE sweeper.append_row REPLICA IDENTITY FULL;
-CREATE SEQUENCE sweeper.append_row_seq AS bigint CACHE 32;
+-- without a cache: a child row that another session appends after its parent has a higher number
+CREATE SEQUENCE sweeper.append_row_seq AS bigint;
 CREATE TABLE sweeper.append_failed (
     id              bigint PRIMARY KEY,
     stream          int NOT NULL,

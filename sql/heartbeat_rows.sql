@@ -230,3 +230,19 @@ SELECT sweeper.unregister('booth');
 SELECT id, d > now() + interval '50 min' AS written FROM booth ORDER BY id;
 DROP TABLE booth;
 DROP ROLE regress_booth;
+-- a new session does not wait for an index that is made again, where memory knows the session
+CREATE TABLE quay (id int PRIMARY KEY, d timestamptz NOT NULL, n int);
+CREATE INDEX quay_n ON quay (n);
+INSERT INTO quay VALUES (1, now() + interval '1 h');
+SELECT state FROM sweeper.register('quay', deadline => 'd', ttl => '1 h', heartbeats => true, check_every => '0');
+SELECT sweeper.touch('quay', 1);
+BEGIN;
+REINDEX INDEX quay_n;
+PREPARE TRANSACTION 'regress_quay';
+\c -
+SET statement_timeout = '20 s';
+SELECT sweeper.touch('quay', 1);
+RESET statement_timeout;
+ROLLBACK PREPARED 'regress_quay';
+SELECT sweeper.unregister('quay');
+DROP TABLE quay;

@@ -308,8 +308,6 @@ build(void *arg)
 		c[1].absolute = true;
 		c[1].seen = c->seen;
 	}
-	if (!p->in_coordinator && !p->filter_indexed && p->ndeadlines == 1 && ssw_partition_is_alone(rel))
-		p->reported_index = ssw_index_to_read(rel, c->sort, p->filter);
 	build_key(p, rel);
 	build_group(p, rel);
 	for (int i = 0; i < p->ncapture; i++)

@@ -27,8 +27,10 @@
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
+#include "base/identity.h"
 #include "policy/expr.h"
 #include "policy/index.h"
+#include "policy/partition.h"
 
 /* Leaves named in the advice for a partitioned table. */
 #define MAX_LEAVES_NAMED	3
@@ -209,15 +211,36 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 	return first;
 }
 
+typedef struct ToRead
+{
+	Relation	rel;
+	const SswPolicy *p;
+	Oid			index;
+} ToRead;
+
+static void
+find_to_read(void *arg)
+{
+	ToRead	   *t = arg;
+
+	t->index = find_own(t->rel, t->p->deadlines[0].sort, t->p->filter, true);
+}
+
 /*
- * What the coordinator may read the first deadline from, and does not find by itself: an index of
- * a table without children that begins with sort, is partial or on an expression, and has all
- * rows of the filter.  No others, if there is such a one; or invalid.
+ * What the coordinator may read the only deadline from, and does not find by itself: an index of
+ * a table without children that begins with the deadline, is partial or on an expression, and has
+ * all rows of the filter.  No others, if there is such a one; or invalid.  The fragments are built.
  */
 Oid
-ssw_index_to_read(Relation rel, const char *sort, const char *filter)
+ssw_index_to_read(Relation rel, const SswPolicy *p)
 {
-	return find_own(rel, sort, filter, true);
+	const SswDeadline *c = &p->deadlines[0];
+	ToRead		t = {rel, p, InvalidOid};
+
+	/* the coordinator goes by the time to live in each row, or not at all */
+	if (!p->filter_indexed && p->ndeadlines == 1 && ssw_partition_is_alone(rel) && (p->last_seen == NULL || c->row_ttl == NULL || c->attnum == 0))
+		ssw_gate(p->owner, p->search_path, find_to_read, &t);
+	return t.index;
 }
 
 /*

@@ -8,7 +8,7 @@
 #include "policy/policy.h"
 
 extern Oid	ssw_index_find(Relation rel, const char *sort, const char *filter);
-extern Oid	ssw_index_to_read(Relation rel, const char *sort, const char *filter);
+extern Oid	ssw_index_to_read(Relation rel, const SswPolicy *p);
 extern List *ssw_index_key(Relation rel, char **key, int nkeys);
 extern char *ssw_index_statement(Relation rel, const char *sort);
 

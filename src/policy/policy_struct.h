@@ -163,9 +163,8 @@ typedef struct SswPolicy
 	SswHorizon	horizon[SSW_MAX_HORIZONS];
 	TimestampTz noted_at;		/* when they were written; 0: never */
 
-	Oid			reported_index; /* filled by ssw_deadline_build; in the
-								 * coordinator, by what a worker has found:
-								 * see ssw_index_to_read() */
+	Oid			reported_index; /* in the coordinator: what a worker has found
+								 * by ssw_index_to_read() */
 
 	/* filled by ssw_deadline_build */
 	int			ndeadlines;

@@ -531,10 +531,15 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	note_grace(now);
 	ssw_throttle_look(now);
 	work_on_passes(now, ssw_turn_is_over(t, ssw_watch_list_all(), now));
-	others = ssw_min(others, ssw_task_notify(now));
 	others = ssw_min(others, ssw_queue_round(now));
 	others = ssw_min(others, ssw_pool_count_write(now));
 	ssw_assign(ssw_watch_list_all(), now);
+
+	/*
+	 * last: its lock makes every commit with NOTIFY in all databases wait for
+	 * ours
+	 */
+	others = ssw_min(others, ssw_task_notify(now));
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
 	*needed = needed_at(others, now);

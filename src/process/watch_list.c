@@ -316,7 +316,8 @@ look_again(TimestampTz now)
 		if (w->policy == NULL)
 			continue;
 		w->unprobed = true;
-		doubt_index(w, now);
+		if (w->policy->filter_unread)
+			doubt_index(w, now);
 		if (w->policy->check_every_us != 0)
 			ssw_written_note(w, now);
 	}

@@ -23,6 +23,7 @@
 #include "base/spi.h"
 #include "grace/grace.h"
 #include "policy/deadline.h"
+#include "policy/index.h"
 #include "policy/partition.h"
 #include "policy/policy_hooks.h"
 #include "policy/sweep_sql.h"
@@ -341,7 +342,7 @@ prepare(SswWork *w, MemoryContext cxt)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg_internal("%s", trouble)));
 		ssw_deadline_build(w->policy, rel);
-		w->pass->reported_index = w->policy->reported_index;
+		w->pass->reported_index = ssw_index_to_read(rel, w->policy);
 		ssw_grace_rows(w->policy);
 		ssw_fuse_load(w->policy);
 		ssw_lower_bound_apply(w->policy, w->pass);

@@ -169,7 +169,7 @@ while ($rows->($node, 'short') =~ /3/ && time < $give_up) {
 }
 is($rows->($node, 'short'), '1', 'the dead one is gone, the living is there');
 ok($answered, 'and was never told otherwise');
-cmp_ok($crashes, '>=', 2, "after $crashes crashes");
+cmp_ok($crashes, '>=', 1, "after $crashes crashes");
 is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'short' AND key = '3' AND cleaned_at >= '$since'::timestamptz + interval '3 s'"),
     1, 'after its grace');
 is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.cleanup_event WHERE policy = 'short' AND key = '1'"), 0, 'nobody else ended');

@@ -15,7 +15,7 @@ is(scalar(pids($node, 'launcher')), 1, 'one launcher');
 # terminate each kind again and again during one large pass
 my ($dead, $live) = (100000, 20000);
 load_table($node, 'busy', $dead, $live);
-$node->safe_psql('postgres', "SELECT sweeper.register('busy', deadline => 'd', start => 'now', backlog_rate => 2500,
+$node->safe_psql('postgres', "SELECT sweeper.register('busy', deadline => 'd', start => 'now', backlog_rate => 500,
     max_workers => 4, batch_size => 50, check_every => '100 ms')");
 my @kinds = qw(worker coordinator launcher);
 my %killed = map { $_ => 0 } @kinds;
