@@ -348,6 +348,16 @@ ssw_service_list(SswStarts *s)
 	LWLockRelease(service->lock);
 }
 
+/* When time last began to count: at the start, or after the clock was set forward or a read-only time. */
+TimestampTz
+ssw_service_resumed(void)
+{
+	SswStarts	s;
+
+	ssw_service_list(&s);
+	return s.n > 0 ? s.start[s.n - 1].at : ssw_service_began();
+}
+
 /* How much time without service there was after t. */
 int64
 ssw_service_outages_since(const SswStarts *s, TimestampTz t)

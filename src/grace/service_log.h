@@ -27,6 +27,7 @@ typedef struct SswStarts
 
 extern void ssw_service_init(void);
 extern TimestampTz ssw_service_began(void);
+extern TimestampTz ssw_service_resumed(void);
 extern bool ssw_service_is_clean(void);
 extern TimestampTz ssw_service_incarnation(void);
 extern uint64 ssw_service_system_identifier(void);

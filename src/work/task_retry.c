@@ -69,7 +69,7 @@ ssw_task_retry_look(TimestampTz now)
 	static const char *const end = SSW_END_ATTEMPTS("j.timeout < clock_timestamp() - " HEARD_AT "$4)");
 	Oid			type = TIMESTAMPTZOID;
 	Datum		values[] = {CStringGetTextDatum("No progress within the timeout of its job"), BoolGetDatum(false), CStringGetTextDatum(SSW_EXTENSION),
-	TimestampTzGetDatum(ssw_service_began())};
+	TimestampTzGetDatum(ssw_service_resumed())};
 	Datum		due;
 
 	ssw_plan_execute(next, 1, &type, &values[SSW_END_ATTEMPTS_PARAMETERS], NULL, false);

@@ -35,6 +35,10 @@ my $look = sub {
     wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'own'", 'it is looked at');
 };
 $node->safe_psql('postgres', "SELECT sweeper.create_pool('p', ttl => '5 h'); SELECT count(*) FROM sweeper.acquire('p', 'x')");
+# A task that its worker makes progress with.
+my $worker = $node->safe_psql('postgres', "SELECT sweeper.register_worker('w', ttl => '5 h')");
+$node->safe_psql('postgres', "SELECT sweeper.create_job('r', 'c', 'n', timeout => '5 min'), sweeper.register_job('$worker', 'r', 'c', 'n'), sweeper.submit('r', 'c', 'n')");
+is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.claim('$worker', 1, true)"), 1, 'a task runs');
 $look->();
 $set_clock->(3600);
 wait_for($node, 'SELECT count(*) = 0 FROM fixed', 'a deadline is a deadline');
@@ -42,6 +46,7 @@ $look->();
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '50|50', 'nobody dies of the clock');
 is($node->safe_psql('postgres', 'SELECT array_agg(id ORDER BY id) FROM beat'), '{1,2,3}', 'nor who lives by heartbeats');
 is($node->safe_psql('postgres', "SELECT sweeper.touch('beat', 1), sweeper.is_live('beat', '2')"), 't|t', 'and it is known');
+is($node->safe_psql('postgres', 'SELECT status, attempt FROM sweeper.task'), 'running|1', 'nor is a task without progress for the timeout of its job');
 like(slurp_file($node->logfile), qr/the system clock went forward by 3(599|600) s/, 'it is told');
 # whoever is dead by the new clock goes
 $node->safe_psql('postgres', "UPDATE lease SET seen = now() - interval '2 h' WHERE id <= 10; UPDATE own SET seen = now() - interval '2 h' WHERE id <= 10");
