@@ -46,6 +46,7 @@
 
 #define LOOK_EVERY_US		(30 * USECS_PER_SEC)	/* while commands run */
 #define FAILED_REST_US		(5 * USECS_PER_SEC)
+#define LOCK_TIMEOUT_MS		2000	/* more than it takes to end an autovacuum */
 #define MAX_DUE				1000	/* tasks in one look */
 #define MAX_FAILED_STARTS	5
 
@@ -277,6 +278,7 @@ try_look(void *arg)
 	SswIdentity save;
 
 	ssw_spi_begin_as_extension(&save);
+	ssw_identity_lock_timeout(LOCK_TIMEOUT_MS);
 	if (!begun)
 		drop_others();
 	if (!begun || now >= rest_at)
@@ -302,8 +304,8 @@ try_look(void *arg)
 }
 
 /*
- * Look at the commands if there is a reason to; returns when to look next.  An error or a
- * lock on the tables of tasks does not delay the policies.
+ * Look at the commands if there is a reason to; returns when to look next.  An error does not delay
+ * the policies, and a lock on the tables of tasks not for long.
  */
 TimestampTz
 ssw_queue_round(TimestampTz now)
