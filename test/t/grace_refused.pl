@@ -22,7 +22,7 @@ sub make {
 
 # the server takes no writes
 make('briefly', '4 s');
-sql(qq{INSERT INTO $_ VALUES (1, now() + interval '500 ms')}) for qw(briefly);
+sql(qq{INSERT INTO $_ VALUES (1, now() + interval '2 s')}) for qw(briefly);
 sql(q{CREATE TABLE active (id int PRIMARY KEY, seen timestamptz); CREATE INDEX ON active (seen);
     SELECT sweeper.register('active', last_seen => 'seen', ttl => '3 s', start => 'now', fuse_fraction => 1, check_every => '100 ms');
     SELECT sweeper.create_pool('desk', seats => 1, ttl => '3 s')});
@@ -64,6 +64,8 @@ for my $whose ('ROLE ALL', 'DATABASE postgres', map { ("ROLE $_", "ROLE $_ IN DA
     is(sql($read_only), "BEGIN READ WRITE; ALTER $whose RESET default_transaction_read_only; COMMIT;", "$whose: what to reset");
     sql(sql($read_only));
 }
+# one that began meanwhile may have had such a setting
+kill_process($node, 'coordinator', 'TERM');
 sql(sql($read_only));
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more, by the statement that the problem gives');
 sql('ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');

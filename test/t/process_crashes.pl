@@ -14,7 +14,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION session_sweeper');
 # that take a moment, so that a kill meets some of them
 my ($rounds, $dead, $live) = (20, 60000, 500);
 load_table($node, 'crashed', $dead, $live);
-$node->safe_psql('postgres', "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END';
+$node->safe_psql('postgres', "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RETURN NULL; END';
     CREATE TRIGGER linger AFTER DELETE ON crashed FOR EACH STATEMENT EXECUTE FUNCTION linger();
     SELECT sweeper.register('crashed', deadline => 'd', start => 'now', backlog_rate => 0, max_workers => 2, batch_size => 10)");
 my %killed = map { $_ => 0 } qw(worker coordinator launcher);

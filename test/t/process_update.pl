@@ -57,8 +57,8 @@ wait_for($node, "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' A
 # a client of each, that asks for its session again and again
 my %client;
 for my $db (@databases) {
-    sql($db, q{CREATE TABLE beat (id int PRIMARY KEY, d timestamptz NOT NULL); INSERT INTO beat VALUES (1, now() + interval '10 s');
-        SELECT sweeper.register('beat', deadline => 'd', ttl => '10 s', heartbeats => true, check_every => '100 ms')});
+    sql($db, q{CREATE TABLE beat (id int PRIMARY KEY, d timestamptz NOT NULL); INSERT INTO beat VALUES (1, now() + interval '1 min');
+        SELECT sweeper.register('beat', deadline => 'd', ttl => '1 min', heartbeats => true, check_every => '100 ms')});
     $client{$db} = $node->background_psql($db, on_error_stop => 0);
 }
 sub beat { my ($db, $when) = @_; return is($client{$db}->query("SELECT sweeper.touch('beat', 1)"), 't', "$db: alive $when") }

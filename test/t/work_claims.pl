@@ -11,7 +11,7 @@ sub sql { return $node->safe_psql('postgres', @_) }
 sub client { return $node->background_psql('postgres', on_error_stop => 0) }
 sub worker {
     my ($name, @jobs) = @_;
-    my $id = sql("SELECT sweeper.register_worker('$name')");
+    my $id = sql("SELECT sweeper.register_worker('$name', ttl => '1 h')");
     sql("SELECT sweeper.register_job('$id', 'r', 'c', '$_')") for @jobs;
     return $id;
 }
