@@ -72,7 +72,7 @@ sql('ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()')
 
 # somebody holds the table, so that rows can be read and not written, or neither
 for my $mode ('EXCLUSIVE', 'ACCESS EXCLUSIVE') {
-    sql(q{INSERT INTO briefly VALUES (2, now() + interval '500 ms')});
+    sql(q{INSERT INTO briefly VALUES (2, now() + interval '2 s')});
     $holder = $node->background_psql('postgres');
     $holder->query_safe("BEGIN; LOCK TABLE briefly IN $mode MODE");
     if ($mode eq 'EXCLUSIVE') { ok(credited('briefly', 2), 'locked for a part of a time to live') }

@@ -24,7 +24,7 @@ sql(q{CREATE EXTENSION session_sweeper;
     CREATE TABLE beat (id int PRIMARY KEY, d timestamptz, filling text); CREATE INDEX ON beat (d);
     SELECT sweeper.register('t', deadline => 'd', start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms', max_lag => '1 s');
     SELECT sweeper.register('hidden', deadline => 'd', filter => 'length(filling) > 0', start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms', max_lag => '1 s');
-    SELECT sweeper.register('beat', deadline => 'd', ttl => '8 s', heartbeats => true, start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms')});
+    SELECT sweeper.register('beat', deadline => 'd', ttl => '20 s', heartbeats => true, start => 'now', backlog_rate => 0, fuse_fraction => 1, check_every => '100 ms')});
 $node->backup('copy');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'copy', has_streaming => 1);
