@@ -24,10 +24,6 @@ $$;
 COMMENT ON FUNCTION sweeper._lock_access(regrole) IS
 'Checks that the role exists, and makes other transactions that grant or revoke wait. Errors: 42704 no such role, 55P03 another transaction that grants or revokes has not ended within lock_timeout, 2 s if that is 0.';
 
--- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
--- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension, on which its caller
--- makes it depend.
--- Access is given on each node of a Citus cluster, which would send only a part of it to the other nodes: it knows the schema, and not its members.
 CREATE FUNCTION sweeper._revoke_all(function text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 DECLARE
@@ -50,12 +46,18 @@ BEGIN
     -- another transaction may just give it to a role
     PERFORM sweeper._lock_access(quote_ident(current_user)::regrole);
     PERFORM sweeper._revoke_all(name);
-    EXECUTE format('DROP FUNCTION IF EXISTS %s', name);
-EXCEPTION WHEN dependent_objects_still_exist THEN
-    -- any role can make a view of it
-    PERFORM sweeper._revoke_all(name);
+    BEGIN
+        EXECUTE format('DROP FUNCTION IF EXISTS %s', name);
+    EXCEPTION WHEN dependent_objects_still_exist THEN
+        -- any role can make a view of it
+        NULL;
+    END;
 END
 $$;
+-- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat
+-- it as any other right.  It does not belong to the extension, so that it is dumped; it is dropped with the extension, on which its caller
+-- makes it depend.
+-- Access is given on each node of a Citus cluster, which would send only a part of it to the other nodes: it knows the schema, and not its members.
 CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 DECLARE
