@@ -16,12 +16,20 @@
 
 #include <signal.h>
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_db_role_setting.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
@@ -354,6 +362,46 @@ ssw_process_must_leave(void)
 	return leave;
 }
 
+/*
+ * What ALTER DATABASE and ALTER ROLE ... SET say of processes that connect now to this
+ * database as that role, invalid for workers and coordinators: a number that is not 0.
+ * Needs a transaction.
+ */
+uint32
+ssw_process_settings(Oid role)
+{
+	Oid			user = OidIsValid(role) ? role : BOOTSTRAP_SUPERUSERID;
+	const Oid	whose[][2] = {{MyDatabaseId, user}, {InvalidOid, user}, {MyDatabaseId, InvalidOid}, {InvalidOid, InvalidOid}};
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	uint32		hash = 1;
+
+	for (int i = 0; i < lengthof(whose); i++)
+	{
+		ScanKeyData keys[2];
+		SysScanDesc scan;
+		HeapTuple	tup;
+
+		ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(whose[i][0]));
+		ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(whose[i][1]));
+		scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, keys);
+		while (HeapTupleIsValid(tup = systable_getnext(scan)))
+			hash = hash_combine(hash, hash_bytes((unsigned char *) tup->t_data + tup->t_data->t_hoff, tup->t_len - tup->t_data->t_hoff));
+		systable_endscan(scan);
+	}
+	table_close(rel, AccessShareLock);
+	return Max(hash, 1);
+}
+
+/* It is connected just now.  A later change of those settings is noticed. */
+void
+ssw_process_connected(void)
+{
+	MySswProc->connected = true;
+	StartTransactionCommand();
+	MySswProc->settings = ssw_process_settings(MySswProc->role);
+	CommitTransactionCommand();
+}
+
 /* Connect, and override what a host may have set for its own sessions. */
 void
 ssw_process_connect(Oid database)
@@ -375,7 +423,7 @@ ssw_process_connect(Oid database)
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-	MySswProc->connected = true;
+	ssw_process_connected();
 	ssw_identity_pin_process();
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)

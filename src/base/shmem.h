@@ -77,8 +77,6 @@ typedef struct SswDatabase
 	TimestampTz workers_not_before; /* back-off after a failed start of a
 									 * worker */
 	int			start_failures;
-	uint32		settings;		/* with which its processes started, a hash;
-								 * see coordinator_turn.c */
 	uint64		policy_generation;	/* counts commits that change policies */
 	uint64		wakeups;		/* of its coordinator: a lock wait inside the
 								 * server swallows a latch, this stays */
@@ -125,6 +123,8 @@ typedef struct SswProc
 	bool		stop;			/* leave at the next safe point */
 	TimestampTz stop_at;		/* launcher: when it asked for that */
 	bool		connected;		/* to its database; own write only */
+	uint32		settings;		/* it connected with: ssw_process_settings(),
+								 * or 0; own write only */
 	bool		ready;			/* it could connect and do its work */
 	volatile	sig_atomic_t terminating;	/* SIGTERM seen; set without lock */
 	TimestampTz started_at;

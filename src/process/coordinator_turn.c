@@ -13,16 +13,11 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/htup_details.h"
-#include "access/table.h"
-#include "catalog/pg_db_role_setting.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
-#include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "base/process_slot.h"
 #include "work/append_demand.h"
 #include "process/coordinator_turn.h"
 #include "process/worker_quota.h"
@@ -38,55 +33,35 @@
 static TimestampTz begun_at = 0;	/* policies were first looked at */
 static TimestampTz leaving_since = 0;
 
-/* What ALTER DATABASE ... SET says of processes that are started now, as a number that is not 0. */
-static uint32
-present_settings(void)
-{
-	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
-	ScanKeyData keys[2];
-	SysScanDesc scan;
-	HeapTuple	tup;
-	uint32		hash = 1;
-
-	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(MyDatabaseId));
-	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
-	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, keys);
-	while (HeapTupleIsValid(tup = systable_getnext(scan)))
-		hash = hash_bytes((unsigned char *) tup->t_data + tup->t_data->t_hoff, tup->t_len - tup->t_data->t_hoff);
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return Max(hash, 1);
-}
-
 /*
- * What ALTER DATABASE ... SET says holds for processes that are started afterwards: when
- * it has changed, ours in this database give way to others.  A coordinator that has not
- * looked yet was started afterwards.
+ * What ALTER DATABASE and ALTER ROLE ... SET say holds for processes that connect
+ * afterwards: when it has changed, our processes in this database that connected before
+ * give way to others.
  */
 void
 ssw_turn_check_settings(TimestampTz now)
 {
 	static TimestampTz checked_at = 0;
-	bool		first = checked_at == 0;
-	SswDatabase *d;
-	uint32		present;
 
-	if (!first && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
+	if (checked_at != 0 && now - checked_at < SSW_SETTINGS_EVERY_US && now >= checked_at)
 		return;
 	checked_at = now;
-	present = present_settings();
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	for (int i = 0; d && d->settings != 0 && d->settings != present && i < SswShared->nprocs; i++)
+	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
+		SswProc		was;
 
-		if (p->state != SSW_STATE_FREE && p->database == MyDatabaseId && !(first && p == MySswProc))
+		LWLockAcquire(SswShared->lock, LW_SHARED);
+		was = *p;
+		LWLockRelease(SswShared->lock);
+		if (was.state == SSW_STATE_FREE || was.database != MyDatabaseId || was.settings == 0 ||
+			was.settings == ssw_process_settings(was.role))
+			continue;
+		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+		if (p->state != SSW_STATE_FREE && p->generation == was.generation)
 			ssw_quota_ask_to_leave(p, now);
+		LWLockRelease(SswShared->lock);
 	}
-	if (d)
-		d->settings = present;
-	LWLockRelease(SswShared->lock);
 }
 
 /* A turn begins with the next look: also when the clock was set. */

@@ -307,7 +307,7 @@ connect_as_role(void)
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(MySswProc->database, MySswProc->role, SSW_BYPASS_LOGIN);
-	MySswProc->connected = true;
+	ssw_process_connected();
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)
 			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);

@@ -51,8 +51,6 @@ wait_for($node, q{SELECT verdict = 'in grace' FROM sweeper.explain_row('active',
 $node->safe_psql('writable', q{INSERT INTO active VALUES (1, now() - interval '1 d')});
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go', 'writable');
 sql('SET default_transaction_read_only = off; ALTER DATABASE postgres SET default_transaction_read_only = off');
-# workers of before do not know of it, nor does a coordinator that begins now know what they have
-kill_process($node, 'coordinator', 'TERM');
 is(sql('SELECT count(*) FROM active'), 1, 'a database that goes its own way from now on counts that time');
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'its dead go, too');
 sql('ALTER DATABASE postgres RESET default_transaction_read_only');
@@ -64,11 +62,18 @@ for my $whose ('ROLE ALL', 'DATABASE postgres', map { ("ROLE $_", "ROLE $_ IN DA
     is(sql($read_only), "BEGIN READ WRITE; ALTER $whose RESET default_transaction_read_only; COMMIT;", "$whose: what to reset");
     sql(sql($read_only));
 }
-# one that began meanwhile may have had such a setting
-kill_process($node, 'coordinator', 'TERM');
 sql(sql($read_only));
 wait_for($node, 'SELECT count(*) = 0 FROM active', 'no more, by the statement that the problem gives');
 sql('ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()');
+# processes that began with such a setting give way to others when it is gone
+sql(q{ALTER DATABASE postgres RESET default_transaction_read_only; ALTER ROLE ALL SET default_transaction_read_only = on});
+my $coordinator = q{(SELECT pid FROM pg_stat_activity WHERE backend_type LIKE '%sweeper coordinator' AND datname = 'postgres')};
+my $pid = sql("SELECT $coordinator");
+kill 'TERM', $pid;
+wait_for($node, "SELECT pid <> $pid AND state = 'read-only' FROM (SELECT $coordinator AS pid) AS c, sweeper.policy_status WHERE policy = 'active'", 'with that of a role');
+sql(q{BEGIN READ WRITE; INSERT INTO active VALUES (3, now() - interval '1 min'); COMMIT});
+sql(sql($read_only));
+wait_for($node, 'SELECT count(*) = 0 FROM active', 'the same');
 
 # somebody holds the table, so that rows can be read and not written, or neither
 for my $mode ('EXCLUSIVE', 'ACCESS EXCLUSIVE') {
