@@ -20,15 +20,17 @@ passed=0 failed=0 failures=()
 count_passed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. ok |^ok [0-9]+ |^(\[[0-9:]+\] )?test/[^ ]+ \.+ ok( |$)' "$1" || true; }
 count_failed() { grep -cE '^(test  *| {5})[^ ]+ +\.\.\. FAILED|^not ok [0-9]+ |^test/[^ ]+ +\(Wstat: [^0]' "$1" || true; }
 
+failed_tests() { sed -nE 's|^test/t/([^ ]+)\.pl +\(Wstat: [^0].*|\1|p' "$output/tap/log.txt"; }
+
 show_failure() {
     local suite=$1 test log
     case $suite in
         tap)
-            sed -nE 's|^test/t/([^ ]+)\.pl +\(Wstat: [^0].*|\1|p' "$output/tap/log.txt" | while read -r test; do
+            failed_tests | while read -r test; do
                 for log in "$output/tap/log/regress_log_$test" "$output/tap/log/${test}_"*.log; do
                     [ -f "$log" ] || continue
                     echo "--- last lines of ${log#"$root/"}"
-                    tail -n 60 "$log"
+                    grep -v 'LOG:  statement: SELECT' "$log" | tail -n 60
                 done
             done ;;
         *)
@@ -42,6 +44,23 @@ show_failure() {
                 echo "--- last lines of ${log#"$root/"}"
                 tail -n 30 "$log"
             fi ;;
+    esac
+}
+
+# The same in a few lines: a long output may be cut.
+digest() {
+    local suite=$1 test
+    case $suite in
+        tap)
+            failed_tests | while read -r test; do
+                echo "--- $test"
+                grep -hE -A 6 '#   Failed test|timed out|[Dd]ied' "$output/tap/log/regress_log_$test" | head -n 12
+            done ;;
+        *)
+            for test in "$output/$suite"/*.diffs; do
+                [ -f "$test" ] || continue
+                grep -E '^([-+]|diff )' "$test" | grep -vE '^(---|\+\+\+) ' | cut -c 1-200 | head -n 20
+            done ;;
     esac
 }
 
@@ -145,5 +164,6 @@ for suite in "$@"; do
 done
 # At the end, where they are found
 for suite in "${failures[@]}"; do show_failure "$suite"; done
+for suite in "${failures[@]}"; do digest "$suite"; done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
