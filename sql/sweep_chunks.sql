@@ -67,7 +67,7 @@ SELECT sweeper.unregister('own');
 DROP TABLE own;
 -- a great many that lie anywhere: block by block, each once, and a bad one costs its neighbours nothing
 CREATE TABLE heap (id int PRIMARY KEY, d timestamptz NOT NULL);
-INSERT INTO heap SELECT i, now() + CASE WHEN i <= 40000 THEN -1 ELSE 1 END * (1 + (i * 7919::bigint) % 100003) * interval '1 s'
+INSERT INTO heap SELECT i, now() + CASE WHEN i <= 40000 THEN -1 ELSE 1 END * (3600 + (i * 7919::bigint) % 100003) * interval '1 s'
 FROM generate_series(1, 60000) AS i ORDER BY (i * 104729::bigint) % 60013;
 CREATE INDEX ON heap (d);
 VACUUM ANALYZE heap;
