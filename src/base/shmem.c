@@ -249,6 +249,23 @@ ssw_shmem_next_generation(bool created)
 	return ++d->policy_generation;
 }
 
+/*
+ * Does a coordinator come to this database, which takes what waits for it in shared
+ * memory?  Of one that session_sweeper.databases does not list nothing is ever taken.
+ */
+bool
+ssw_shmem_is_served(void)
+{
+	SswDatabase *d;
+	bool		served;
+
+	LWLockAcquire(SswShared->lock, LW_SHARED);
+	d = ssw_shmem_database(MyDatabaseId, false);
+	served = d && d->closed == 0 && !d->idle && d->state != SSW_DB_ABSENT;
+	LWLockRelease(SswShared->lock);
+	return served;
+}
+
 /* Are none of our processes wanted in this database?  The caller holds the lock. */
 bool
 ssw_shmem_is_closed(void)

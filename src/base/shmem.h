@@ -475,6 +475,7 @@ extern SswDatabase *ssw_shmem_database(Oid dboid, bool create);
 extern SswPolicyShared *ssw_shmem_policy(Oid dboid, int policy_id, bool create);
 extern uint64 ssw_shmem_policy_generation(void);
 extern uint64 ssw_shmem_next_generation(bool created);
+extern bool ssw_shmem_is_served(void);
 extern bool ssw_shmem_is_closed(void);
 extern bool ssw_shmem_read_part(Oid dboid, int policy_id, Size offset, Size size, void *copy);
 extern bool ssw_shmem_policies_full(void);

@@ -177,12 +177,12 @@ written_of(Oid database)
 	return free;
 }
 
-/* The lock is held; null: memory is full, and what would be counted is lost. */
+/* The lock is held; null: so many are known already, and what would be counted is lost. */
 static Count *
-count_of(const CountKey *key)
+count_of(const CountKey *key, int most)
 {
 	bool		found;
-	Count	   *c = hash_search(counts, key, hash_get_num_entries(counts) < MAX_COUNTS ? HASH_ENTER_NULL : HASH_FIND, &found);
+	Count	   *c = hash_search(counts, key, hash_get_num_entries(counts) < most ? HASH_ENTER_NULL : HASH_FIND, &found);
 
 	if (c && !found)
 	{
@@ -205,15 +205,18 @@ add(const char *pool, int what, int64 n, int64 live)
 	Count	   *c;
 	long		before;
 	bool		hurry;
+	int			most;
 
 	if (shared == NULL)
 		return;
+	/* half of the room is for databases whose coordinator writes them */
+	most = hash_get_num_entries(counts) < HURRY_ABOVE || ssw_shmem_is_served() ? MAX_COUNTS : HURRY_ABOVE;
 	key.database = MyDatabaseId;
 	key.day = day_of(now);
 	strlcpy(key.pool, pool, sizeof(key.pool));
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	before = hash_get_num_entries(counts);
-	c = count_of(&key);
+	c = count_of(&key, most);
 	hurry = before == HURRY_ABOVE && hash_get_num_entries(counts) > before;
 	if (c)
 	{
@@ -371,7 +374,7 @@ put_back(void)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < ntaken; i++)
 	{
-		Count	   *c = count_of(&taken[i].key);
+		Count	   *c = count_of(&taken[i].key, MAX_COUNTS);
 
 		if (c == NULL)
 			continue;

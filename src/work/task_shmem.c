@@ -103,10 +103,14 @@ forget_progress(const pg_uuid_t *task)
 	hash_search(progress, &key, HASH_REMOVE, NULL);
 }
 
-/* Post the events (of SswTaskEvent) of a transaction; false: not all of them find room. */
+/*
+ * Post the events (of SswTaskEvent) of a transaction; false: not all of them find room.
+ * Half of the room is kept for databases whose coordinator collects them.
+ */
 bool
 ssw_task_shmem_post(const List *events)
 {
+	int			most = shared->nevents + list_length(events) <= MAX_EVENTS / 2 || ssw_shmem_is_served() ? MAX_EVENTS : MAX_EVENTS / 2;
 	ListCell   *lc;
 	bool		fits = true;
 
@@ -117,7 +121,7 @@ ssw_task_shmem_post(const List *events)
 
 		if (e->kind == SSW_TASK_CHANGED)
 			forget_progress(&e->of.task);
-		fits = shared->nevents < MAX_EVENTS;
+		fits = shared->nevents < most;
 		if (fits)
 			shared->events[shared->nevents++] = *e;
 	}
