@@ -99,7 +99,7 @@ CREATE FUNCTION ponder(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEG
 INSERT INTO laborious SELECT i, now() - interval '1 h' + i * interval '1 s' FROM generate_series(1, 300) AS i;
 SELECT FROM sweeper.register('laborious', deadline => 'd', filter => 'ponder(id)', soft_time_limit => '0.9 s', hard_time_limit => '1 s', check_every => '50 ms',
     start => 'now', backlog_rate => 0, fuse_fraction => 1, max_workers => 1);
-DO $$ BEGIN FOR i IN 1 .. 1200 LOOP EXIT WHEN NOT EXISTS (SELECT FROM laborious); PERFORM pg_sleep(0.05); COMMIT; END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 6000 LOOP EXIT WHEN NOT EXISTS (SELECT FROM laborious); PERFORM pg_sleep(0.05); COMMIT; END LOOP; END $$;
 SELECT count(*) FROM laborious;
 SELECT sweeper.unregister('laborious');
 DROP TABLE laborious;

@@ -54,7 +54,7 @@ digest() {
         tap)
             failed_tests | while read -r test; do
                 echo "--- $test"
-                grep -h -E -A 6 '#   Failed test|timed out|[Dd]ied' "$output/tap/log/regress_log_$test" | head -n 12
+                grep -h -E -A 6 '#   Failed test|timed out|^error running' "$output/tap/log/regress_log_$test" | head -n 12
             done ;;
         *)
             for test in "$output/$suite"/*.diffs; do
