@@ -283,7 +283,7 @@ ssw_drop_job(PG_FUNCTION_ARGS)
 				 errhint("Cancel your tasks with sweeper.cancel_task(); the job ends with the last one.")));
 	if (ssw_spi_text(0, 2))
 		ssw_caller_require_role(&c, ssw_spi_text(0, 2), psprintf("job \"%s\"", label));
-	n = ssw_plan_execute(cancel, 2, job_types, job, NULL, false);
+	n = ssw_plan_execute_fresh(cancel, 2, job_types, job);
 	for (uint64 i = 0; i < n; i++)
 		ssw_task_xact_task_changed(DatumGetUUIDP(ssw_spi_column(i, 1)));
 	ssw_plan_execute("DELETE FROM sweeper.job_worker WHERE job = $1", 1, job_types, job, NULL, false);
