@@ -286,7 +286,7 @@ ssw_drop_job(PG_FUNCTION_ARGS)
 	n = ssw_plan_execute_fresh(cancel, 2, job_types, job);
 	for (uint64 i = 0; i < n; i++)
 		ssw_task_xact_task_changed(DatumGetUUIDP(ssw_spi_column(i, 1)));
-	ssw_plan_execute("DELETE FROM sweeper.job_worker WHERE job = $1", 1, job_types, job, NULL, false);
+	ssw_plan_execute_fresh("DELETE FROM sweeper.job_worker WHERE job = $1", 1, job_types, job);
 	ssw_plan_execute("UPDATE sweeper.job SET deleted_at = clock_timestamp(), permanent = false, provisional = false WHERE job = $1",
 					 1, job_types, job, NULL, false);
 	ssw_task_xact_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(names[0]));
