@@ -182,7 +182,7 @@ CREATE TABLE sweeper.cleanup_event (
 );
 ALTER TABLE sweeper.cleanup_event REPLICA IDENTITY FULL;
 COMMENT ON TABLE sweeper.cleanup_event IS
-'One row for each row that was ended, and for changes of pools and tasks. Written in the same transaction. With audit "count" a row stands for several; column count has their number.';
+'One row for each row that was ended. Written in the same transaction. With audit "count" a row stands for several; column count has their number.';
 -- Rows arrive in order of time; a btree would cost more than the rows themselves.
 CREATE INDEX cleanup_event_time ON sweeper.cleanup_event USING brin (cleaned_at) WITH (autosummarize = on);
 CREATE SEQUENCE sweeper.event_batch_seq AS bigint CACHE 1;
