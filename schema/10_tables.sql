@@ -76,7 +76,7 @@ CREATE TABLE sweeper.policy (
     last_pass_at      timestamptz,
     registered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     registered_by     text NOT NULL DEFAULT session_user,
-    resumed_at        timestamptz,
+    resumed_at        timestamptz,  -- on the coordinator of a cluster, also for the other nodes: they resume once for each time
     -- on the other nodes of a Citus cluster: policy_id on the coordinator, and the change that they applied
     shared_as         int UNIQUE,
     shared_at         timestamptz

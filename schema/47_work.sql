@@ -460,7 +460,7 @@ COMMENT ON VIEW sweeper.worker_status IS 'Living workers, without their secret. 
 COMMENT ON COLUMN sweeper.worker_status.expires_at IS 'When it ends unless it sends a heartbeat.';
 COMMENT ON COLUMN sweeper.worker_status.tasks IS 'Tasks that it has claimed or runs.';
 
-CREATE VIEW sweeper.provider_status AS
+CREATE VIEW sweeper.provider_status WITH (security_barrier = true) AS
 SELECT p.provider, p.room, p.category, p.name, s.fence AS worker_id, s.owner AS worker_name, p.owner, p.metadata, p.created_at
 FROM sweeper.provider AS p LEFT JOIN sweeper.session AS s ON s.session = p.worker;
 COMMENT ON VIEW sweeper.provider_status IS 'What workers provide. Every reader sees all.';

@@ -4,7 +4,7 @@
 CREATE FUNCTION sweeper._lock_query(relation text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('WITH RECURSIVE t AS (SELECT %L::regclass::oid AS r UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN t ON i.inhparent = t.r) '
-                  'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON (l.relation = t.r OR l.locktype = ''object'' AND l.classid = ''pg_class''::regclass AND l.objsubid = -1 AND l.objid IN (SELECT policy_id FROM sweeper.policy WHERE relid = t.r)) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN (pg_locks AS h JOIN pg_prepared_xacts AS x ON x.transaction = h.transactionid) ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction;', relation)
+                  'SELECT l.relation::regclass, l.pid, x.gid AS prepared, l.mode, l.granted, coalesce(a.xact_start, x.prepared) AS since, a.query FROM t JOIN pg_locks AS l ON (l.relation = t.r OR l.locktype = ''object'' AND l.classid = ''pg_class''::regclass::oid AND l.objsubid = -1 AND l.objid IN (SELECT policy_id::oid FROM sweeper.policy WHERE relid = t.r)) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LEFT JOIN pg_stat_activity AS a USING (pid) LEFT JOIN (pg_locks AS h JOIN pg_prepared_xacts AS x ON x.transaction = h.transactionid) ON l.pid IS NULL AND h.pid IS NULL AND h.virtualtransaction = l.virtualtransaction;', relation)
 $$;
 COMMENT ON FUNCTION sweeper._lock_query IS 'A statement that shows which transactions lock a relation, a part of it, or a policy of it.';
 
@@ -87,7 +87,7 @@ SELECT 'warning', NULL, 'policy slots short', NULL::timestamptz, format('All %s 
 FROM sweeper._cluster() AS c WHERE c.policies_full
 UNION ALL
 SELECT 'critical', NULL, 'tasks are not processed', b.work_failing_since, format('Commands, tasks of workers that ended, and appended rows wait: %s.', b.work_error),
-       $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace); -- look also for triggers on tables of schema sweeper$$
+       $$SELECT relation::regclass, pid, mode FROM pg_locks WHERE relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace::oid); -- look also for triggers on tables of schema sweeper$$
 FROM sweeper._database() AS b JOIN pg_catalog.pg_database AS d ON d.oid = b.database
 WHERE d.datname = pg_catalog.current_database() AND b.work_failing_since < now() - interval '10 s'
 UNION ALL
@@ -145,7 +145,7 @@ WHERE p.held_reason IS NULL AND (s.misfit IS NOT NULL OR s.state IN ('held', 're
 UNION ALL
 SELECT 'warning', l.policy, 'partition of another owner', NULL, format('%s belongs to %s and is not swept.', l.leaf::regclass, pg_catalog.pg_get_userbyid(r.relowner)),
        -- its triggers would run as the other
-       format('SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass;', l.leaf::regclass)
+       format('SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = %L::regclass::oid;', l.leaf::regclass)
        || CASE WHEN l.leaf::regclass::text || l.owner_name ~ '[\r\n]' THEN '' ELSE format(' -- if these may run as role %I: ALTER TABLE %s OWNER TO %1$I;', l.owner_name, l.leaf::regclass) END
 FROM (WITH RECURSIVE tree AS (
           SELECT p.policy, p.owner, p.owner_name, i.inhrelid AS leaf FROM sweeper.policy AS p

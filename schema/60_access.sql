@@ -43,8 +43,14 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable
 DECLARE
     name text := format('sweeper.%I()', marker);
 BEGIN
-    -- another transaction may just give it to a role
-    PERFORM sweeper._lock_access(quote_ident(current_user)::regrole);
+    -- another transaction may just give it to a role; who gives that of a policy waits for the policy, which our caller has locked
+    BEGIN
+        PERFORM sweeper._lock_access(quote_ident(current_user)::regrole);
+    EXCEPTION WHEN lock_not_available THEN
+        IF marker NOT LIKE '\_user\_of\_policy\_%' THEN
+            RAISE;
+        END IF;
+    END;
     PERFORM sweeper._revoke_all(name);
     BEGIN
         EXECUTE format('DROP FUNCTION IF EXISTS %s', name);
@@ -62,7 +68,8 @@ CREATE FUNCTION sweeper._set_access(role oid, marker text, granted boolean) RETU
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 DECLARE
     name text := format('sweeper.%I()', marker);
-    calls text := CASE WHEN marker LIKE '\_user\_of\_policy\_%' THEN
+    kind text := CASE WHEN marker LIKE '\_user\_of\_policy\_%' THEN '\_user\_of\_policy\_%' ELSE '\_user\_of\_pool\_%' END;
+    calls text := CASE WHEN kind = '\_user\_of\_policy\_%' THEN
         'sweeper.touch(text, text), sweeper.touch(text, bigint), sweeper.touch(text, uuid), sweeper._touch_here(text, text, text), sweeper._touch_many_here(text, text[], text), sweeper._touch_many_rows(text, text[], text), sweeper.touch_many(text, text[]), sweeper.is_live(text, text), sweeper._is_live_here(text, text, text), sweeper.expire(text, text[], text), sweeper._expire_here(text, text[], text), sweeper.explain_row(text, text)'
         ELSE 'sweeper.acquire, sweeper.acquire_wait, sweeper.release, sweeper.heartbeat(uuid), sweeper.heartbeat_many(uuid[]), sweeper.attach(uuid), sweeper.is_live(uuid), sweeper.claim_session' END;
 BEGIN
@@ -73,6 +80,11 @@ BEGIN
     IF NOT granted THEN
         IF to_regprocedure(name) IS NOT NULL THEN
             EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', name, role::regrole);
+        END IF;
+        -- with the last one, and without a level, it calls nothing more
+        IF NOT EXISTS (SELECT FROM pg_proc AS p, aclexplode(p.proacl) AS a WHERE p.pronamespace = 'sweeper'::regnamespace::oid AND a.grantee = role
+                       AND (p.proname IN ('_user', '_monitor', '_admin') OR p.proname LIKE kind)) THEN
+            EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %s', calls, role::regrole);
         END IF;
         RETURN;
     END IF;

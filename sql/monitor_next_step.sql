@@ -64,7 +64,16 @@ BEGIN;
 SELECT sweeper.resume('owned');
 SELECT s.state, s.reason, s.brakes, p.problem, v.state AS previewed FROM sweeper.policy_status AS s LEFT JOIN sweeper.problem AS p USING (policy), sweeper.preview('owned') AS v WHERE s.policy = 'owned';
 ROLLBACK;
+-- and no operator of another role runs
+\set ECHO none
+\i test/trap_operators.sql
+\set ECHO all
+SET search_path = public, trap;
+SELECT 1::oid = 1;
 SELECT next_step FROM sweeper.problem WHERE policy <> 'owned' ORDER BY policy \gexec
+SELECT sweeper._lock_query('renamed') \gexec
+RESET search_path;
+DROP SCHEMA trap CASCADE;
 SELECT policy, problem, detail FROM sweeper.problem ORDER BY policy;
 -- expressions are corrected by hand; and somebody decides that a function of another role may run as the owner, and that the new one takes the policy
 ALTER FUNCTION step OWNER TO regress_hooker;

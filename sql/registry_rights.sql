@@ -223,3 +223,31 @@ SELECT sweeper.drop_pool('dock', force => true);
 SELECT sweeper.revoke_access('regress_early');
 DROP OWNED BY regress_early;
 DROP ROLE regress_early;
+-- with the last policy or pool, and without a level, nothing is left to call
+CREATE ROLE regress_late;
+CREATE VIEW callable AS SELECT p.oid::regprocedure AS function FROM pg_proc AS p, aclexplode(p.proacl) AS a
+    WHERE p.pronamespace = 'sweeper'::regnamespace AND a.grantee = (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = 'regress_late') AND p.proname NOT LIKE '\_user\_of\_%';
+SELECT sweeper.create_pool('dock', 1), sweeper.create_pool('quay', 1);
+CREATE TABLE ship (id int PRIMARY KEY, d timestamptz);
+CREATE INDEX ON ship (d);
+SELECT FROM sweeper.register('ship', deadline => 'd', check_every => '0');
+SELECT sweeper.grant_access('regress_late', 'user', pool => 'dock'), sweeper.grant_access('regress_late', 'user', pool => 'quay'),
+    sweeper.grant_access('regress_late', 'user', policy => 'ship');
+SELECT sweeper.revoke_access('regress_late', pool => 'dock');
+SELECT function FROM callable ORDER BY function::text;
+SELECT sweeper.revoke_access('regress_late', pool => 'quay');
+SELECT function FROM callable ORDER BY function::text;
+SELECT sweeper.grant_access('regress_late', 'monitor'), sweeper.revoke_access('regress_late', policy => 'ship');
+SELECT function FROM callable WHERE function::text ~ 'explain_row|touch';
+SELECT sweeper.revoke_access('regress_late');
+SELECT function FROM callable;
+SELECT sweeper.unregister('ship'), sweeper.drop_pool('dock'), sweeper.drop_pool('quay');
+DROP TABLE ship;
+DROP VIEW callable;
+DROP OWNED BY regress_late;
+DROP ROLE regress_late;
+-- Views that read as the extension's owner: a cheap function in a condition must not be shown rows, or columns, that the view leaves out.
+-- Those of this list hide nothing from roles that may read them: level monitor, or all readers.
+SELECT c.relname FROM pg_class AS c WHERE c.relkind = 'v' AND c.relnamespace = 'sweeper'::regnamespace
+    AND NOT coalesce(c.reloptions && '{security_barrier=true,security_invoker=true}', false)
+    AND pg_get_viewdef(c.oid) !~ 'OFFSET 0;$' ORDER BY 1;

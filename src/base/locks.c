@@ -76,7 +76,7 @@ holders_query(const char *lock)
 static char *
 object_query(const LOCKTAG *tag)
 {
-	return holders_query(psprintf("l.locktype = 'object' AND l.classid = %u AND l.objid = %u AND l.objsubid = %d",
+	return holders_query(psprintf("l.locktype = 'object' AND l.classid = %u::oid AND l.objid = %u::oid AND l.objsubid = %d",
 								  tag->locktag_field2, tag->locktag_field3, (int16) tag->locktag_field4));
 }
 

@@ -112,7 +112,7 @@ lock_soon(void)
 			if (patience > 0)
 				ereport(LOG,
 						(errmsg("session_sweeper left out notifications because another session holds the lock of NOTIFY"),
-						 errhint("To find it: SELECT * FROM pg_locks WHERE locktype = 'object' AND database = 0 AND classid = 'pg_database'::regclass AND objid = 0;")));
+						 errhint("To find it: SELECT * FROM pg_locks WHERE locktype = 'object' AND database = 0::oid AND classid = 'pg_database'::regclass::oid AND objid = 0::oid;")));
 			failed_at = GetCurrentTimestamp();
 			return false;
 		}

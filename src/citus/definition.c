@@ -27,6 +27,7 @@
 #include "commands/policy_store.h"
 #include "grace/arrival.h"
 #include "policy/partition.h"
+#include "policy/policy_rights.h"
 #include "policy/repair_hint.h"
 
 /* Columns that each node has for itself. */
@@ -254,6 +255,7 @@ insert(const SswDefinitionChange *c)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("its table or the role that owns it is not on this node")));
+	ssw_rights_forget_policy(id);
 	ssw_policy_xact_changed(id, SSW_SCAN_NOTHING);
 }
 

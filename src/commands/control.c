@@ -209,7 +209,8 @@ resume_one(SswPolicy *p, Oid relid, ArrayBuildState **names)
 	change(p, psprintf("UPDATE sweeper.policy SET paused_at = NULL, paused_by = NULL, paused_reason = NULL, paused_until = NULL,"
 					   " backlog_before = %s, held_reason = NULL, held_at = NULL,"
 					   " failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL,"
-					   " resumed_at = pg_catalog.clock_timestamp() WHERE policy_id = $1", p->held_reason ? "pg_catalog.clock_timestamp()" : "backlog_before"), NULL);
+					   " resumed_at = CASE WHEN shared_as IS NULL THEN pg_catalog.clock_timestamp() ELSE resumed_at END WHERE policy_id = $1",
+					   p->held_reason ? "pg_catalog.clock_timestamp()" : "backlog_before"), NULL);
 	log_change(p, "resume", NULL);
 	ssw_policy_xact_changed(p->id, SSW_SCAN_NOTHING);
 }

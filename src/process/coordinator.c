@@ -542,11 +542,11 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	others = ssw_min(others, ssw_task_notify(now));
 	if (XactReadOnly)
 		others = Min(others, now + SSW_SETTINGS_EVERY_US);
-	*needed = needed_at(others, now);
 	ssw_spi_commit();
 	ssw_request_answer(ssw_watch_list_all());
 	if (ssw_shards)
 		others = ssw_min(others, ssw_shards->share(t->generation, now));
+	*needed = needed_at(others, now);
 	return ssw_min(next_wakeup(now), others);
 }
 

@@ -22,6 +22,7 @@
 #include "base/wait.h"
 #include "policy/policy_rights.h"
 #include "registry/acquire.h"
+#include "registry/pool.h"
 #include "registry/pool_count.h"
 #include "registry/seat_queue.h"
 #include "registry/session.h"
@@ -97,6 +98,8 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 	timeout_us = ssw_argument_interval("wait", PG_GETARG_INTERVAL_P(2), 0);
 	pool = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ssw_rights_check_pool(pool);
+	/* who only waits behind others counts as refused */
+	ssw_pool_check_exists(pool);
 
 	/*
 	 * what is in a table, out of line, may be gone when this transaction has

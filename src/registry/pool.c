@@ -55,6 +55,20 @@ ssw_pool_missing(const char *pool)
 			 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this database, sweeper.create_pool() makes one.")));
 }
 
+/* An error if there is no such pool, as the last transaction that changed it left it. */
+void
+ssw_pool_check_exists(const char *pool)
+{
+	Datum		value = CStringGetTextDatum(pool);
+	SswOwnTable t;
+
+	ssw_own_open(&t, "pool", SSW_P_NCOLS, "pool_pkey", AccessShareLock, ssw_own_latest());
+	if (!ssw_own_find_texts(&t, &value, 1))
+		ssw_pool_missing(pool);
+	ssw_own_close(&t);
+	ssw_own_release(t.snapshot);
+}
+
 /* An argument of metadata that is not null. */
 Datum
 ssw_pool_metadata(FunctionCallInfo fcinfo, int arg)

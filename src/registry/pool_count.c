@@ -213,7 +213,7 @@ add(const char *pool, int what, int64 n, int64 live)
 	most = hash_get_num_entries(counts) < HURRY_ABOVE || ssw_shmem_is_served() ? MAX_COUNTS : HURRY_ABOVE;
 	key.database = MyDatabaseId;
 	key.day = day_of(now);
-	strlcpy(key.pool, pool, sizeof(key.pool));
+	ssw_shmem_text(key.pool, pool, sizeof(key.pool));
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	before = hash_get_num_entries(counts);
 	c = count_of(&key, most);

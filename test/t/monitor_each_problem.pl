@@ -39,7 +39,8 @@ sub paste {
     my $step;
     wait_until(sub { return ($step = next_step($problem, $policy)) ne '' }, "there is the problem \"$problem\"");
     $pasted{$problem} = basename(__FILE__);
-    my $out = sql($step);
+    # nothing of another role runs with the rights of the person who pastes it
+    my $out = sql("SET search_path = public, trap; $step");
     $node->restart if $step =~ /restart the server/;
     return $out;
 }
@@ -79,6 +80,7 @@ $node->init;
 $node->append_conf('postgresql.conf', "max_worker_processes = 16\nautovacuum = off\nsession_sweeper.min_interval = '20ms'\nsession_sweeper.max_policies = 1\nsession_sweeper.heartbeat_memory = '1 kB'\n");
 $node->start;
 sql('CREATE EXTENSION session_sweeper');
+sql(slurp_file("$root/test/trap_operators.sql"));
 paste('library not preloaded');
 gone('library not preloaded');
 set('session_sweeper.enabled = off');

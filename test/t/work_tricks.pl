@@ -48,6 +48,14 @@ my ($ret, $out, $err) = $node->psql('postgres', q{
     SELECT count(*) FROM sweeper.append_failed_row WHERE leak(row_data::text);
     SELECT count(*) FROM sweeper.append_status WHERE leak(relation)}, connstr => $node->connstr('postgres') . ' user=mallory');
 unlike($err, qr/leak /, 'others\' rows are not shown on the way');
+$node->safe_psql('postgres', q{SELECT sweeper.create_pool('safe'); SELECT session IS NOT NULL FROM sweeper.acquire('safe', 'hidden')});
+($ret, $out, $err) = $node->psql('postgres', q{
+    SELECT sweeper.register_provider(sweeper.register_worker('shown'), 'r', 'c', 'n');
+    CREATE FUNCTION leak(text, bigint) RETURNS boolean LANGUAGE plpgsql STRICT COST 0.0000001 AS $$ BEGIN RAISE NOTICE 'leak % %', $1, $2; RETURN true; END $$;
+    SET enable_nestloop = off;
+    SELECT count(*) FROM sweeper.provider_status WHERE leak(worker_name, worker_id)}, connstr => $node->connstr('postgres') . ' user=mallory');
+like($err, qr/leak shown/, 'a view shows what its readers may see');
+unlike($err, qr/leak hidden/, 'and no session of another pool');
 
 # A stream that was made by a transaction that was rolled back is made anew.
 $node->safe_psql('postgres', q{
