@@ -42,6 +42,7 @@ CREATE FUNCTION sweeper._forget_access(marker text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 DECLARE
     name text := format('sweeper.%I()', marker);
+    patience text := current_setting('lock_timeout');
 BEGIN
     -- another transaction may just give it to a role; who gives that of a policy waits for the policy, which our caller has locked
     BEGIN
@@ -51,6 +52,8 @@ BEGIN
             RAISE;
         END IF;
     END;
+    -- who takes every access from a role changes this function, too
+    PERFORM set_config('lock_timeout', CASE patience WHEN '0' THEN '2s' ELSE patience END, true);
     PERFORM sweeper._revoke_all(name);
     BEGIN
         EXECUTE format('DROP FUNCTION IF EXISTS %s', name);
@@ -58,6 +61,7 @@ BEGIN
         -- any role can make a view of it
         NULL;
     END;
+    PERFORM set_config('lock_timeout', patience, true);
 END
 $$;
 -- Level user of one policy or pool is the right to execute a function that stands for it: membership, DROP ROLE and pg_dump treat

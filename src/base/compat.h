@@ -37,6 +37,22 @@
 #define ssw_tabstat(entry, field) ((entry)->t_counts.t_##field)
 #endif
 
+/* 18: a column may be NOT NULL NOT VALID, and hold nulls */
+#if PG_VERSION_NUM >= 180000
+#include "access/htup_details.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_constraint.h"
+static inline bool
+ssw_column_is_not_null(Oid relid, Form_pg_attribute att)
+{
+	HeapTuple	tup = att->attnotnull ? findNotNullConstraintAttnum(relid, att->attnum) : NULL;
+
+	return HeapTupleIsValid(tup) && ((Form_pg_constraint) GETSTRUCT(tup))->convalidated;
+}
+#else
+#define ssw_column_is_not_null(relid, att) ((att)->attnotnull)
+#endif
+
 /* 16: one function for all object classes (commits afbfc029, c727f511) */
 #if PG_VERSION_NUM < 160000
 #include "catalog/pg_class.h"

@@ -27,6 +27,7 @@
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
+#include "base/compat.h"
 #include "base/identity.h"
 #include "policy/expr.h"
 #include "policy/index.h"
@@ -271,7 +272,7 @@ identifies(Relation rel, Relation index)
 	{
 		AttrNumber	attnum = form->indkey.values[i];
 
-		if (attnum <= 0 || !TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull ||
+		if (attnum <= 0 || !ssw_column_is_not_null(RelationGetRelid(rel), TupleDescAttr(RelationGetDescr(rel), attnum - 1)) ||
 			!same_equality(index, i, TupleDescAttr(RelationGetDescr(rel), attnum - 1)))
 			return false;
 	}

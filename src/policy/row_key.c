@@ -22,6 +22,7 @@
 #include "utils/uuid.h"
 
 #include "base/argument_checks.h"
+#include "base/compat.h"
 #include "base/identity.h"
 #include "base/relation_guard.h"
 #include "policy/row_key.h"
@@ -340,7 +341,13 @@ ssw_key_of_value(Oid type, Datum value)
 	heap_deform_tuple(&tup, desc, values, nulls);
 	n = desc->natts;
 	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("a column of the key is null")));
 		types[i] = TupleDescAttr(desc, i)->atttypid;
+	}
 	ReleaseTupleDesc(desc);
 	return cstring_to_text(ssw_key_text(n, types, values));
 }
@@ -361,7 +368,7 @@ has_plain_key(const SswPolicy *p, Oid relid)
 	{
 		HeapTuple	tup = SearchSysCacheAttName(relid, p->key[i]);
 		Form_pg_attribute att = HeapTupleIsValid(tup) ? (Form_pg_attribute) GETSTRUCT(tup) : NULL;
-		bool		plain = att && att->attnotnull && is_plain(att->atttypid);
+		bool		plain = att && is_plain(att->atttypid) && ssw_column_is_not_null(relid, att);
 
 		if (tup)
 			ReleaseSysCache(tup);

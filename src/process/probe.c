@@ -390,12 +390,13 @@ ssw_probe(SswWatch *w, TimestampTz now)
 	uint32		others;
 	TimestampTz earliest = 0;
 	bool		known;
+	bool		alone;
 
 	ssw_grace_cutoffs(p, now, cutoffs);
 	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
+	alone = list_length(leaves) == 1 && linitial_oid(leaves) == p->relid;
 	/* before it is read; nothing is known of parts, or without statistics */
-	w->probed_written = SswShared->counts_writes && list_length(leaves) == 1 && linitial_oid(leaves) == p->relid ?
-		ssw_written_count(p->relid) : PG_UINT64_MAX;
+	w->probed_written = SswShared->counts_writes && alone ? ssw_written_count(p->relid) : PG_UINT64_MAX;
 	w->unprobed = false;
 	enable_timeout_after(STATEMENT_TIMEOUT, SSW_DEADLINE_INDEX_TIMEOUT_MS);
 	foreach(lc, leaves)
@@ -406,7 +407,7 @@ ssw_probe(SswWatch *w, TimestampTz now)
 		TimestampTz arrived = i == 0 ? ssw_arrival_until(p, lfirst_oid(lc)) : 0;
 		int64		credit = ssw_grace_credit(p, i, cutoffs[i], now);
 
-		if (!probe_leaf(w, lfirst_oid(lc), i, list_length(leaves) == 1, now, &due))
+		if (!probe_leaf(w, lfirst_oid(lc), i, alone, now, &due))
 			w->unprobed = true;
 		else if (arrived > now - p->keep_for_us)
 			note_earliest(w, &earliest, due, DT_NOBEGIN,

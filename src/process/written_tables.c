@@ -181,21 +181,25 @@ wake_written(List *watches, TimestampTz now)
 	static uint64 seen = 0;
 	uint64		all = count_all(MyDatabaseId, false);
 	bool		written = false;
+	bool		passes = false;
 	ListCell   *lc;
 
 	if (all == seen)
 		return false;
-	seen = all;
 	foreach(lc, watches)
 	{
 		SswWatch   *w = lfirst(lc);
 
+		passes = passes || w->pass;
 		if (w->policy == NULL || !w->runs || w->pass || w->idle <= 1 || w->policy->check_every_us == 0 || !ssw_written_tells(w) ||
 			ssw_written_count(w->policy->relid) == w->probed_written)
 			continue;
 		ssw_written_note(w, now);
 		written = true;
 	}
+	/* what is written beside an open pass is seen when it has ended */
+	if (!passes)
+		seen = all;
 	return written;
 }
 

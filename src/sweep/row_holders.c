@@ -30,13 +30,17 @@
 static int
 holder_pid(TransactionId xid)
 {
+	int			pid;
+
 	if (!TransactionIdIsNormal(xid))
 		return -1;
 	if (TransactionIdIsCurrentTransactionId(xid))
 		return MyProcPid;
 	if (!TransactionIdIsInProgress(xid))
 		return -1;
-	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
+	pid = BackendXidGetPid(SubTransGetTopmostTransaction(xid));
+	/* it may have ended meanwhile */
+	return pid == 0 && !TransactionIdIsInProgress(xid) ? -1 : pid;
 }
 
 /* Add whom a transaction belongs to, once: subtransactions share their pid. */
