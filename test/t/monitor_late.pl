@@ -207,6 +207,15 @@ $node->safe_psql('postgres', 'CREATE ROLE uncounted SUPERUSER; ALTER ROLE uncoun
 $node->safe_psql('postgres', "SET SESSION AUTHORIZATION uncounted; SET track_counts = off; INSERT INTO kept VALUES (200001, now() - interval '2 h')");
 $node->safe_psql('postgres', "CALL sweeper.sweep('kept_1', force => true)");
 is($node->safe_psql('postgres', $gone), 0, 'a row that no statistics show is found with force');
+# a table with one partition: its own statistics show nothing
+$node->safe_psql('postgres', q{CREATE TABLE whole (id int PRIMARY KEY, d timestamptz NOT NULL) PARTITION BY RANGE (id); CREATE TABLE whole_1 PARTITION OF whole DEFAULT;
+    CREATE INDEX ON whole (d); INSERT INTO whole SELECT i, now() - interval '1 h' FROM generate_series(1, 20000) AS i; ANALYZE whole});
+$node->safe_psql('postgres', 'DELETE FROM whole');
+$node->safe_psql('postgres', q{SELECT FROM sweeper.register('whole', deadline => 'd', start => 'now', check_every => '0')});
+$node->safe_psql('postgres', "CALL sweeper.sweep('whole')") for 1 .. 2;
+$node->safe_psql('postgres', "INSERT INTO whole VALUES (1, now() - interval '2 h')");
+$node->safe_psql('postgres', "CALL sweeper.sweep('whole')");
+is($node->safe_psql('postgres', 'SELECT count(*) FROM whole'), 0, 'a row of long ago in the only partition is found by sweep()');
 $session->quit;
 $old->query_safe('COMMIT');
 $old->quit;
