@@ -392,11 +392,10 @@ ssw_process_settings(Oid role)
 	return Max(hash, 1);
 }
 
-/* It is connected just now.  A later change of those settings is noticed. */
+/* A change from now on is noticed.  Called right after the connection, once no time-out of the host ends the transaction. */
 void
-ssw_process_connected(void)
+ssw_process_note_settings(void)
 {
-	MySswProc->connected = true;
 	StartTransactionCommand();
 	MySswProc->settings = ssw_process_settings(MySswProc->role);
 	CommitTransactionCommand();
@@ -423,11 +422,12 @@ ssw_process_connect(Oid database)
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-	ssw_process_connected();
+	MySswProc->connected = true;
 	ssw_identity_pin_process();
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)
 			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	ssw_process_note_settings();
 	SetConfigOption("synchronous_commit", GetConfigOption("session_sweeper.synchronous_commit", false, false),
 					PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_appname(MyBgworkerEntry->bgw_type);

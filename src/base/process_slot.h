@@ -13,7 +13,7 @@ extern void ssw_process_release(int slot);
 extern bool ssw_process_start(int slot);
 extern bool ssw_process_attach(const Datum *main_arg);
 extern uint32 ssw_process_settings(Oid role);
-extern void ssw_process_connected(void);
+extern void ssw_process_note_settings(void);
 extern void ssw_process_connect(Oid database);
 extern void ssw_process_ready(void);
 extern bool ssw_process_must_leave(void);

@@ -54,7 +54,7 @@ ssw_turn_check_settings(TimestampTz now)
 		LWLockAcquire(SswShared->lock, LW_SHARED);
 		was = *p;
 		LWLockRelease(SswShared->lock);
-		if (was.state == SSW_STATE_FREE || was.database != MyDatabaseId || was.settings == 0 ||
+		if (was.state == SSW_STATE_FREE || was.stop || was.database != MyDatabaseId || was.settings == 0 ||
 			was.settings == ssw_process_settings(was.role))
 			continue;
 		LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);

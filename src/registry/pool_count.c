@@ -51,6 +51,8 @@ PG_FUNCTION_INFO_V1(ssw_pool_counts);
 
 #define MAX_COUNTS		2048
 #define HURRY_ABOVE		(MAX_COUNTS / 2)
+/* So many at most that nobody writes: those of others are not written in a hurry for them. */
+#define UNSERVED_BELOW	(HURRY_ABOVE / 2)
 /* Written so often, and in such a part of the time. */
 #define WRITE_EVERY_US	(10 * USECS_PER_SEC)
 #define WRITE_PART		100
@@ -209,8 +211,7 @@ add(const char *pool, int what, int64 n, int64 live)
 
 	if (shared == NULL)
 		return;
-	/* half of the room is for databases whose coordinator writes them */
-	most = hash_get_num_entries(counts) < HURRY_ABOVE || ssw_shmem_is_served() ? MAX_COUNTS : HURRY_ABOVE;
+	most = hash_get_num_entries(counts) < UNSERVED_BELOW || ssw_shmem_is_served() ? MAX_COUNTS : UNSERVED_BELOW;
 	key.database = MyDatabaseId;
 	key.day = day_of(now);
 	ssw_shmem_text(key.pool, pool, sizeof(key.pool));

@@ -307,10 +307,11 @@ connect_as_role(void)
 	};
 
 	BackgroundWorkerInitializeConnectionByOid(MySswProc->database, MySswProc->role, SSW_BYPASS_LOGIN);
-	ssw_process_connected();
+	MySswProc->connected = true;
 	for (int i = 0; i < lengthof(overrides); i++)
 		if (GetConfigOption(overrides[i][0], true, false) != NULL)
 			SetConfigOption(overrides[i][0], overrides[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	ssw_process_note_settings();
 	if (GetUserId() != MySswProc->role || GetSessionUserId() != MySswProc->role)
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
