@@ -18,9 +18,11 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_subscription_rel.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -49,23 +51,35 @@ with_shards(List *tables)
 	return all;
 }
 
-/* A relation and all below it, none of them locked: some may be dropped at any moment. */
+/*
+ * A relation and all below it, none of them locked: some may be dropped at any moment.  Each
+ * once: a child may have several parents, and there may be very many ways to it.
+ */
 static List *
 find_family(Oid relid)
 {
+	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(Oid),.hcxt = CurrentMemoryContext};
+	HTAB	   *seen = hash_create("relations", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	List	   *all = list_make1_oid(relid);
 
 	for (int i = 0; i < list_length(all); i++)
 	{
 		Oid			parent = list_nth_oid(all, i);
 		List	   *children = SearchSysCacheExists1(RELOID, ObjectIdGetDatum(parent)) ? find_inheritance_children(parent, NoLock) : NIL;
+		ListCell   *lc;
 
-		/* a partition has one parent */
-		if (get_rel_relkind(parent) == RELKIND_PARTITIONED_TABLE)
-			all = list_concat(all, children);
-		else
-			all = list_concat_unique_oid(all, children);
+		CHECK_FOR_INTERRUPTS();
+		foreach(lc, children)
+		{
+			bool		found;
+
+			(void) hash_search(seen, &lfirst_oid(lc), HASH_ENTER, &found);
+			if (!found)
+				all = lappend_oid(all, lfirst_oid(lc));
+		}
+		list_free(children);
 	}
+	hash_destroy(seen);
 	return all;
 }
 
@@ -149,16 +163,18 @@ ssw_partition_places(const SswPolicy *p)
 bool
 ssw_partition_is_writable(Oid relid)
 {
+	List	   *all = find_family(relid);
 	bool		writable = true;
 	ListCell   *lc;
 
-	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
-		return false;
-	/* not dropped meanwhile */
-	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
-		foreach(lc, find_inheritance_children(relid, NoLock))
-			writable = writable && ssw_partition_is_writable(lfirst_oid(lc));
-	UnlockRelationOid(relid, RowExclusiveLock);
+	foreach(lc, all)
+	{
+		writable = ConditionalLockRelationOid(lfirst_oid(lc), RowExclusiveLock);
+		if (!writable)
+			break;
+		UnlockRelationOid(lfirst_oid(lc), RowExclusiveLock);
+	}
+	list_free(all);
 	return writable;
 }
 

@@ -38,6 +38,7 @@
 #include "work/work_state.h"
 #include "process/brake.h"
 #include "process/coordinator_turn.h"
+#include "process/owner_budget.h"
 #include "process/pass_assign.h"
 #include "process/pass_lifecycle.h"
 #include "process/policy_row.h"
@@ -50,8 +51,6 @@
 
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
-#define OWNER_ROUND_US		(100 * INT64CONST(1000))
-#define LONG_LOOK_US		100
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
 /* An update that was prepared wakes nobody when it commits. */
 #define OTHER_VERSION_US	USECS_PER_SEC
@@ -401,70 +400,11 @@ note_grace(TimestampTz now)
 	}
 }
 
-/*
- * Looks at the policies of one owner have so much time in a round: the rest of them waits
- * for the next, which comes at once and begins with them.  So tables with very many
- * partitions delay others' policies by little more than that.
- */
-typedef struct Spent
-{
-	Oid			owner;
-	int64		us;
-} Spent;
-
-static Spent *
-spent_by(List *all, Oid owner)
-{
-	ListCell   *lc;
-
-	foreach(lc, all)
-		if (((Spent *) lfirst(lc))->owner == owner)
-		return lfirst(lc);
-	return NULL;
-}
-
-static void
-look_at_all(TimestampTz now)
-{
-	static int	first = 0;
-	List	   *watches = ssw_watch_list_all();
-	int			left_out = -1;
-	List	   *all = NIL;		/* of those whose looks took long */
-	TimestampTz began = GetCurrentTimestamp();
-
-	for (int i = 0; i < list_length(watches); i++)
-	{
-		int			k = (first + i) % list_length(watches);
-		SswWatch   *w = list_nth(watches, k);
-		Spent	   *s = w->policy ? spent_by(all, w->policy->owner) : NULL;
-		TimestampTz ended;
-
-		if (s && s->us > OWNER_ROUND_US)
-		{
-			left_out = left_out < 0 ? k : left_out;
-			continue;
-		}
-		look(w, now);
-		ended = GetCurrentTimestamp();
-		if (w->policy && ended - began > LONG_LOOK_US)
-		{
-			if (s == NULL)
-			{
-				s = palloc0(sizeof(Spent));
-				s->owner = w->policy->owner;
-				all = lappend(all, s);
-			}
-			s->us += ended - began;
-		}
-		began = ended;
-	}
-	first = Max(0, left_out);
-}
-
 /* Close passes that have ended, then look at policies; while we leave, none is opened. */
 static void
 work_on_passes(TimestampTz now, bool leaving)
 {
+	static int	first = 0;
 	ListCell   *lc;
 
 	find_ended(now, leaving);
@@ -478,7 +418,7 @@ work_on_passes(TimestampTz now, bool leaving)
 	}
 	if (leaving)
 		return;
-	look_at_all(now);
+	(void) ssw_owner_budget_each(ssw_watch_list_all(), &first, look, now);
 }
 
 /*

@@ -26,6 +26,7 @@
 #include "grace/service_log.h"
 #include "sweep/worker_pass.h"
 #include "process/brake.h"
+#include "process/owner_budget.h"
 #include "process/policy_row.h"
 #include "process/policy_watch.h"
 #include "process/probe.h"
@@ -111,34 +112,39 @@ follow_rename(SswPolicy *p)
 	ssw_policy_row_renamed(p);
 }
 
-/* Can rows be written that depend on activity?  Passes do not find out while none is due.  Returns when to look again. */
-static TimestampTz
+/* Can rows be written that depend on activity?  Passes do not find out while none is due. */
+static void
 look_whether_blocked(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
 	SswBlock	block = SSW_BLOCK_NONE;
 
-	if (p == NULL || !ssw_outage_watches(p))
-		return DT_NOEND;
-	if (now < w->block_look_at)
-		return w->block_look_at;
+	if (p == NULL || !ssw_outage_watches(p) || now < w->block_look_at)
+		return;
 	if (!ssw_partition_is_writable(p->relid))
 		block = SSW_BLOCK_LOCK;
 	else if (XactReadOnly || (p->heartbeats && (w->unfit || p->failures > 0)))
 		block = SSW_BLOCK_OTHER;
 	w->block_look_at = ssw_outage_look(p, block, now, &w->blocked_since);
-	return w->block_look_at;
 }
 
 /* Which policies are blocked?  Returns when the next look is. */
 TimestampTz
 ssw_watch_blocked(List *watches, TimestampTz now)
 {
+	static int	first = 0;
 	TimestampTz next = DT_NOEND;
 	ListCell   *lc;
 
+	if (!ssw_owner_budget_each(watches, &first, look_whether_blocked, now))
+		return now;
 	foreach(lc, watches)
-		next = ssw_min(next, look_whether_blocked(lfirst(lc), now));
+	{
+		SswWatch   *w = lfirst(lc);
+
+		if (w->policy && ssw_outage_watches(w->policy))
+			next = ssw_min(next, w->block_look_at);
+	}
 	return next;
 }
 

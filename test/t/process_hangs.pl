@@ -58,6 +58,22 @@ for my $how (
     pass($what);
 }
 
+# A table to which there are 2 ** 40 ways: each is looked at once.
+$node->safe_psql('postgres', q{
+    CREATE TABLE way (id int PRIMARY KEY, d timestamptz NOT NULL);
+    SELECT sweeper.register('way', last_seen => 'd', ttl => '4 s'); -- whether it is locked is seen each second
+    CREATE TABLE way_0a () INHERITS (way); CREATE TABLE way_0b () INHERITS (way);
+    DO $$ BEGIN FOR i IN 1 .. 39 LOOP
+        EXECUTE format('CREATE TABLE way_%1$sa () INHERITS (way_%2$sa, way_%2$sb); CREATE TABLE way_%1$sb () INHERITS (way_%2$sa, way_%2$sb)', i, i - 1);
+    END LOOP; END $$});
+load_table($node, 'beside', 0, 10);
+$node->safe_psql('postgres', "SELECT sweeper.register('beside', deadline => 'd', start => 'now'); INSERT INTO beside VALUES (0, now() + interval '3 s')");
+wait_for($node, 'SELECT count(*) = 10 FROM beside', 'others are swept meanwhile');
+$node->safe_psql('postgres', 'INSERT INTO way_39a VALUES (1, now() - interval \'2 h\')');
+wait_for($node, 'SELECT count(*) = 0 FROM way', 'and so is that table');
+$node->safe_psql('postgres', q{SELECT sweeper.unregister('way'); SET client_min_messages = error; DROP TABLE way CASCADE});
+pass('very many ways to a table');
+
 # What is_alive says of a row is set aside when it takes long, then it has all the time of the hard limit: so two policies
 # of one role get both places. Another role gets one of them back.
 sub seconds { my ($since) = @_; return $node->safe_psql('postgres', "SELECT extract(epoch FROM clock_timestamp() - '$since')::int") }
