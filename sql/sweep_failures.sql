@@ -447,3 +447,18 @@ CALL sweeper.sweep('digits') \gset
 SELECT id FROM digits ORDER BY id;
 SELECT sweeper.unregister('digits');
 DROP TABLE digits;
+-- the time to live of a row that the filter leaves out is no number: a plan that reads the whole table adds it up before it asks the filter
+CREATE TABLE sums (id int PRIMARY KEY, seen timestamptz NOT NULL, ttl float8 NOT NULL, s text);
+CREATE FUNCTION is_a(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE COST 10 AS $$ BEGIN RETURN $1 = 'a'; END $$;
+CREATE INDEX ON sums (((seen AT TIME ZONE 'UTC') + make_interval(secs => ttl))) WHERE is_a(s);
+INSERT INTO sums SELECT i, now() - interval '1 h', 1, 'a' FROM generate_series(1, 20) AS i;
+ANALYZE sums;
+SELECT state FROM sweeper.register('sums', last_seen => 'seen', ttl_column => 'ttl', filter => 'is_a(s)', check_every => '0', start => 'now');
+INSERT INTO sums VALUES (21, now() - interval '1 h', 'NaN', 'b');
+CALL sweeper.sweep('sums') \gset
+SELECT id, s FROM sums;
+SELECT failures, last_error FROM sweeper.policy WHERE policy = 'sums';
+SELECT count(*) FROM sweeper.failed_row WHERE policy = 'sums';
+SELECT sweeper.unregister('sums');
+DROP TABLE sums;
+DROP FUNCTION is_a;

@@ -165,7 +165,12 @@ build_row_ttl(SswPolicy *p, Relation rel, SswDeadline *c, const SswTimeValue *v)
 	if (sort && contain_mutable_functions(ssw_expr_parse(rel, v->field, sort)))
 		sort = NULL;
 	p->index_sort = sort;
-	if (sort && (p->in_coordinator || OidIsValid(ssw_index_find(rel, sort, p->filter))))
+
+	/*
+	 * beside rows at fault, a partial index may not be used, and then it is
+	 * computed for all
+	 */
+	if (sort && p->left_out == NULL && (p->in_coordinator || OidIsValid(ssw_index_find(rel, sort, p->filter))))
 	{
 		c->row_columns[0] = c->attnum;
 		c->row_columns[1] = r.attnum;

@@ -247,6 +247,13 @@ leave_out(SswWork *w, MemoryContext cxt)
 	MemoryContextSwitchTo(cxt);
 	left_out = find_rows(p, leaves, w->failures, w->pass->soft_deadline);
 	ssw_spi_end_as(&save);
+
+	/*
+	 * a plan that reads the whole table may have computed the sum that is
+	 * indexed for rows which the filter leaves out
+	 */
+	if (left_out == NULL && p->deadlines[0].row_columns[0] != 0)
+		left_out = pstrdup("false");
 	if (left_out)
 	{
 		rel = table_open(p->relid, NoLock);
