@@ -88,3 +88,17 @@ SELECT key, class, attempts FROM sweeper.failed_row WHERE policy = 'e' ORDER BY 
 SELECT sweeper.unregister('e');
 DROP TABLE e;
 DROP FUNCTION renew;
+-- what is too old is deleted by whole blocks; what is_alive says of the others counts in the same pass
+CREATE TABLE m (id int PRIMARY KEY, seen timestamptz, created timestamptz);
+CREATE INDEX ON m (seen);
+CREATE INDEX ON m (created);
+CREATE FUNCTION is_even(text) RETURNS boolean LANGUAGE sql AS $$ SELECT $1::int % 2 = 0 $$;
+INSERT INTO m SELECT i, now(), now() - interval '3 days' FROM generate_series(1, 3000) AS i;
+INSERT INTO m SELECT i, now() - interval '1 h', now() FROM generate_series(3001, 3040) AS i;
+ANALYZE m;
+SELECT FROM sweeper.register('m', last_seen => 'seen', ttl => '5 min', created => 'created', max_age => '1 day', is_alive => 'is_even(text)', check_every => '0', start => 'now', fuse_fraction => 1, backlog_rate => 0, max_workers => 1);
+CALL sweeper.sweep('m') \gset
+SELECT count(*), count(*) FILTER (WHERE seen > now() - interval '1 min') AS refreshed FROM m;
+SELECT sweeper.unregister('m');
+DROP TABLE m;
+DROP FUNCTION is_even;

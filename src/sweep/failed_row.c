@@ -425,6 +425,16 @@ ssw_failed_row_same_code(SswFailures *f)
 	return code;
 }
 
+/* The last of the pending failures; there are some. */
+void
+ssw_failed_row_last(const SswFailures *f, ErrorData *error)
+{
+	const FailedEntry *e = llast(f->pending);
+
+	error->sqlerrcode = e->sqlerrcode;
+	error->message = pstrdup(e->message);
+}
+
 /* Forget pending failures: the policy failed, not the rows. */
 void
 ssw_failed_row_discard(SswFailures *f)

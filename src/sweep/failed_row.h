@@ -32,6 +32,7 @@ extern bool ssw_failed_row_add(SswFailures *f, Oid leaf, const SswRow *row, cons
 							   const char *message, Datum blocked_by);
 extern int	ssw_failed_row_pending(SswFailures *f);
 extern int	ssw_failed_row_same_code(SswFailures *f);
+extern void ssw_failed_row_last(const SswFailures *f, ErrorData *error);
 extern void ssw_failed_row_discard(SswFailures *f);
 extern void ssw_failed_row_met(SswFailures *f, uint64 salt, uint64 *bits);
 extern void ssw_failed_row_flush(SswFailures *f, bool purge, uint64 salt, const uint64 *bits);

@@ -58,15 +58,19 @@ end_locked(SswPass *pass)
 }
 
 /*
- * No row is read that the fuse has not counted: it counts before the first chunk, and the
- * pass ends when a partition that was locked then is free now.
+ * No row is read that the fuse has not counted: it counts before the first chunk, in the
+ * same transaction, and the pass ends when a partition that was locked then is free now.
  */
 static bool
 is_counted(SswWork *w, uint32 locked)
 {
 	SswPass    *pass = w->pass;
 
-	if (!pass->counted)
+	/*
+	 * if nothing was handed out, what the fuse wrote may have been rolled
+	 * back
+	 */
+	if (pass->handed_out == 0)
 	{
 		bool		trips = !pass->fuse_open && ssw_fuse_trips(w);
 
@@ -180,7 +184,6 @@ read_blocks(SswWork *w, SswChunk *chunk)
 {
 	SswIdentity save;
 
-	w->target.blocks = NULL;
 	ssw_batch_begin_read(w, chunk->leaf, &save);
 	ssw_candidates_of_blocks(w, chunk);
 	ssw_batch_end_read(w, &save);
@@ -196,7 +199,10 @@ act(SswWork *w, SswChunk *chunk)
 	if (chunk->by_blocks)
 	{
 		w->target.blocks = &chunk->blocks;
-		if (!w->singly && (most = ssw_run_batches_blocks(w, chunk->n)) == 0)
+		if (!w->singly)
+			most = ssw_run_batches_blocks(w, chunk->n);
+		w->target.blocks = NULL;
+		if (most == 0)
 			return;
 		read_blocks(w, chunk);
 	}
@@ -266,6 +272,7 @@ static void
 blame_policy(SswWork *w)
 {
 	SswFailureClass class = ssw_error_classify(ssw_failed_row_same_code(w->failures));
+	ErrorData	e = {0};
 	bool		none;
 
 	if (!OidIsValid(w->policy->is_alive) || ssw_failed_row_count(w->failures) > 0 ||
@@ -278,7 +285,11 @@ blame_policy(SswWork *w)
 	if (none && ((class == SSW_FAIL_POLICY && (!w->answered || w->streak > 0)) ||
 				 (class == SSW_FAIL_TRANSIENT && !w->answered && w->pass->unanswered >= SSW_DOUBT) ||
 				 ((class == SSW_FAIL_ROW || class == SSW_FAIL_TRANSIENT) && w->streak >= SSW_DOUBT)))
-		ssw_batch_fail(w, w->error);
+	{
+		/* w->error may be gone: batches have been since */
+		ssw_failed_row_last(w->failures, &e);
+		ssw_batch_fail(w, &e);
+	}
 }
 
 /* Write what is known of failures, and what the next look should know. */
