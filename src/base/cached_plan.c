@@ -221,14 +221,28 @@ ssw_plan_prefer_places(void)
 void
 ssw_plan_by_place(const char *sql, int nargs, Oid *types)
 {
-	CachedPlan *plan;
+	int			outer = depth;
+	SPIPlanPtr	kept;
 	int			level;
 
 	if (find(sql, nargs, types))
 		return;
 	level = ssw_plan_prefer_places();
-	plan = SPI_plan_get_cached_plan(keep(sql, nargs, types));
-	if (plan)
-		ReleaseCachedPlan(plan, CurrentResourceOwner);
+	kept = keep(sql, nargs, types);
+	PG_TRY();
+	{
+		CachedPlan *plan;
+
+		/* an immutable function is folded, and may call our functions */
+		depth = outer + 1;
+		plan = SPI_plan_get_cached_plan(kept);
+		if (plan)
+			ReleaseCachedPlan(plan, CurrentResourceOwner);
+	}
+	PG_FINALLY();
+	{
+		depth = outer;
+	}
+	PG_END_TRY();
 	AtEOXact_GUC(true, level);
 }

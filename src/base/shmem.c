@@ -490,6 +490,9 @@ ssw_shmem_note_ttl(Oid dboid, int policy_id, int64 ttl_us)
 	SswPolicyShared *s;
 	int64		known_us;
 
+	/* a session that no heartbeat prolongs has none */
+	if (ttl_us <= 0)
+		return;
 	if (ssw_shmem_read_field(dboid, policy_id, heartbeat_ttl_us, &known_us) && known_us != 0 && known_us <= ttl_us)
 		return;
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);

@@ -61,6 +61,7 @@ typedef struct TouchedRow
 	int64		ttl_us;
 	SswHeartbeatKey key;
 	bool		no_room;		/* for it in memory */
+	bool		defers;			/* see defers_updates() */
 } TouchedRow;
 
 /* A heartbeat for a key, and what looks at its row found. */
@@ -242,7 +243,7 @@ judge(const SswPolicy *p, TouchedRow *r, TimestampTz now)
 /*
  * Would the row's update leave something to be done when the caller's transaction
  * ends?  It must not be done as the caller then; so it is done at once, and what
- * the caller has left before that.
+ * the caller has left before that.  The leaf is locked: nothing here waits for it.
  */
 static bool
 defers_updates(Oid leaf)
@@ -279,7 +280,8 @@ write_row(TouchTry *t, TimestampTz now)
 				(errcode(ERRCODE_SSW_SUPPRESSED),
 				 errmsg("the heartbeat could not be written to the row"),
 				 errdetail("A trigger of the table suppressed the update.")));
-	if (defers_updates(r->leaf))
+	r->defers = defers_updates(r->leaf);
+	if (r->defers)
 	{
 		if (!t->settled)
 			ereport(ERROR,
@@ -322,6 +324,8 @@ look(void *arg)
 			ssw_store_count_refused();
 		if (t->result == SSW_TOUCH_WRITE && t->write)
 			write_row(t, now);
+		else if (t->result == SSW_TOUCH_WRITE)
+			r->defers = defers_updates(r->leaf);
 	}
 	ssw_spi_end();
 }
@@ -443,7 +447,7 @@ ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid sh
 	for (int tries = 0;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (t.write && defers_updates(r->leaf))
+		if (t.write && r->defers)
 		{
 			ssw_deferred_settle_callers(t.policy->owner);
 			t.settled = true;

@@ -50,14 +50,6 @@ static Pending *pending = NULL;
 static int	npending = 0;
 static int	pending_max = 0;
 
-/* Passes look at rows of this time to live, too. */
-static void
-note_ttl(const Pending *p)
-{
-	if (p->ttl_us > 0)
-		ssw_shmem_note_ttl(p->key.database, p->key.policy_id, p->ttl_us);
-}
-
 static void
 on_commit(const Pending *p)
 {
@@ -74,7 +66,7 @@ on_commit(const Pending *p)
 			break;
 		case PENDING_PROLONG:
 			ssw_store_prolong(&p->key, p->remembered, p->deadline, p->ttl_us);
-			note_ttl(p);
+			ssw_shmem_note_ttl(p->key.database, p->key.policy_id, p->ttl_us);
 			break;
 		case PENDING_ATTACH:
 			ssw_attach_commit(&p->key);
@@ -113,7 +105,7 @@ on_prepare(const Pending *p)
 		ssw_store_unmark(&p->key, p->word, true);
 	else if (p->is_new)
 	{
-		note_ttl(p);
+		ssw_shmem_note_ttl(p->key.database, p->key.policy_id, p->ttl_us);
 		ssw_store_prolong(&p->key, DT_NOBEGIN, p->deadline, p->ttl_us);
 	}
 }
