@@ -100,3 +100,14 @@ DROP FUNCTION code;
 DELETE FROM sweeper.task;
 DELETE FROM sweeper.job;
 DROP ROLE regress_boss, regress_worker, regress_client;
+-- what a worker offers and provides ends with it in one transaction: it is not without end
+SELECT sweeper.register_worker('greedy') AS w \gset
+SELECT sweeper.register_job(:'w', 'limits', 'c', 'first') AS first \gset
+INSERT INTO sweeper.job_worker SELECT :'w', -i FROM generate_series(1, 9999) AS i;
+INSERT INTO sweeper.provider (room, category, name, worker, owner, metadata) SELECT 'limits', 'c', i::text, :'w', current_user, '{}' FROM generate_series(1, 10000) AS i;
+SELECT sweeper.register_job(:'w', 'limits', 'c', 'too many');
+SELECT sweeper.register_job(:'w', 'limits', 'c', 'first') = :first AS again;
+SELECT sweeper.register_provider(:'w', 'limits', 'c', 'too many');
+SELECT sweeper.register_provider(:'w', 'limits', 'c', '1') IS NOT NULL AS again;
+SELECT sweeper.release(:'w');
+SELECT count(*) FROM sweeper.provider WHERE room = 'limits';

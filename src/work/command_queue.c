@@ -56,6 +56,7 @@ static bool begun = false;
 static TimestampTz next_at = 0;
 static TimestampTz timed_at = 0;	/* tasks are due, or over their time */
 static TimestampTz rest_at = DT_NOEND;	/* look at what was left */
+static TimestampTz rest_not_before = 0;
 
 /* The run of the server, and the database, to which a command belongs. */
 char	   *
@@ -283,8 +284,11 @@ try_look(void *arg)
 		drop_others();
 	if (!begun || now >= rest_at)
 	{
-		rest_at = DT_NOEND;
-		ssw_worker_lost_rest();
+		TimestampTz began = GetCurrentTimestamp();
+		bool		more = ssw_worker_lost_rest();
+
+		rest_not_before = ssw_work_rest(began);
+		rest_at = more ? rest_not_before : DT_NOEND;
 	}
 	next_at = Min(next_at, rest_at);
 	look_at_running(now);
@@ -325,7 +329,7 @@ ssw_queue_round(TimestampTz now)
 
 	/* what is still left after that is signalled again */
 	if (s.reasons & SSW_WORK_LEFT_OVER)
-		rest_at = Min(rest_at, now + USECS_PER_SEC);
+		rest_at = ssw_min(rest_at, ssw_max(now + USECS_PER_SEC, rest_not_before));
 	if (XactReadOnly)
 	{
 		/* nothing is written by default, not by commands either */
@@ -348,7 +352,7 @@ ssw_queue_round(TimestampTz now)
 	if (e == NULL)
 		return next_at;
 	not_before = now + FAILED_REST_US;
-	next_at = timed_at = 0;
+	next_at = timed_at = rest_at = 0;
 	ereport(WARNING,
 			(errcode(e->sqlerrcode),
 			 errmsg("could not serve the commands and appended rows of database \"%s\": %s",

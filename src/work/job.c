@@ -39,6 +39,9 @@ PG_FUNCTION_INFO_V1(ssw_unregister_provider);
 #define DEFAULT_MAX_ATTEMPTS	3
 #define MOST_ATTEMPTS			1000
 
+/* What a worker offers and provides ends with it, in one transaction. */
+#define MOST_OF_A_WORKER		10000
+
 /* What a job is, in the order of the parameters of write_job(). */
 enum
 {
@@ -169,6 +172,20 @@ read_definition(FunctionCallInfo fcinfo, int first, Datum *values)
 	values[PERMANENT] = BoolGetDatum(false);
 }
 
+/* An error if the worker, which does not end meanwhile, has too many of these; sql finds the last of them. */
+static void
+check_number(const char *does, const char *what, const char *sql, Datum worker)
+{
+	Oid			types[] = {UUIDOID, INT4OID};
+	Datum		values[] = {worker, Int32GetDatum(MOST_OF_A_WORKER)};
+
+	if (ssw_plan_execute_fresh(sql, 2, types, values) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a worker cannot %s more than %d %s", does, MOST_OF_A_WORKER, what),
+				 errhint("Register another worker for the others.")));
+}
+
 /* register_job(worker, room, category, name, schema, on_worker_loss) → its number. */
 Datum
 ssw_register_job(PG_FUNCTION_ARGS)
@@ -188,7 +205,10 @@ ssw_register_job(PG_FUNCTION_ARGS)
 	link[1] = Int64GetDatum(find_or_write(&c, ssw_caller_label(fcinfo, 1), values));
 	if (ssw_plan_execute("INSERT INTO sweeper.job_worker (worker, job) VALUES ($1, $2) ON CONFLICT DO NOTHING",
 						 2, types, link, NULL, false) > 0)
+	{
+		check_number("offer", "jobs", "SELECT FROM sweeper.job_worker WHERE worker = $1 LIMIT 1 OFFSET $2", link[0]);
 		ssw_task_xact_room_changed(SSW_JOBS_CHANGED, TextDatumGetCString(values[ROOM]));
+	}
 	ssw_caller_end(&c);
 	PG_RETURN_DATUM(link[1]);
 }
@@ -322,6 +342,7 @@ ssw_register_provider(PG_FUNCTION_ARGS)
 	/* undone with the caller's statement */
 	ssw_caller_require_role(&c, ssw_spi_text(0, 2),
 							psprintf("provider \"%s\"", ssw_caller_label(fcinfo, 1)));
+	check_number("provide", "things", "SELECT FROM sweeper.provider WHERE worker = $1 LIMIT 1 OFFSET $2", values[3]);
 	ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, TextDatumGetCString(values[0]));
 	ssw_caller_end(&c);
 	PG_RETURN_DATUM(provider);

@@ -60,8 +60,8 @@ ssw_task_retry_end(const char *sql, int nargs, const Oid *types, Datum *values)
 	"greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p), "
 
 /* In the coordinator: end the attempts that are over their time; returns when the next one is. */
-TimestampTz
-ssw_task_retry_look(TimestampTz now)
+static TimestampTz
+look(TimestampTz now)
 {
 	static const char *const next =
 	"SELECT min(" HEARD_AT "$1) + j.timeout) FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
@@ -78,7 +78,23 @@ ssw_task_retry_look(TimestampTz now)
 		return DT_NOEND;
 	if (DatumGetTimestampTz(due) > now)
 		return DatumGetTimestampTz(due);
-	(void) ssw_task_retry_end(end, lengthof(values), &type, values);
+	if (ssw_task_retry_end(end, lengthof(values), &type, values) == SSW_MOST_ENDS)
+		return now;
 	/* others may be due, or are held by another session */
 	return now + SSW_LOCKED_REST_US;
+}
+
+/* The same, in no more than a part of the time: it reads all tasks that workers have. */
+TimestampTz
+ssw_task_retry_look(TimestampTz now)
+{
+	static TimestampTz rests_until = 0;
+	TimestampTz next;
+
+	if (now < rests_until && rests_until - now <= SSW_MOST_REST_US)
+		return rests_until;
+	now = GetCurrentTimestamp();
+	next = look(now);
+	rests_until = ssw_work_rest(now);
+	return ssw_max(next, rests_until);
 }

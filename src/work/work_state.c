@@ -261,3 +261,12 @@ ssw_work_flush(int64 up_to)
 	unlock();
 	ssw_work_signal(SSW_WORK_APPENDED);
 }
+
+/* Until when such a look, which began then and has ended now, is not made again. */
+TimestampTz
+ssw_work_rest(TimestampTz began)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	return now + Min(9 * Max(now - began, 0), SSW_MOST_REST_US);
+}

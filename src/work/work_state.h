@@ -10,6 +10,8 @@
 
 /* The coordinator looks again after that, when another session holds what is due. */
 #define SSW_LOCKED_REST_US	(100 * INT64CONST(1000))
+/* Looks that read all tasks of workers have a tenth of the coordinator's time, and come at least so often. */
+#define SSW_MOST_REST_US	(60 * USECS_PER_SEC)
 
 /* Reasons why the coordinator is to look. */
 #define SSW_WORK_COMMANDS		0x01	/* commands or runners have changed */
@@ -48,6 +50,7 @@ typedef struct SswWorkState
 	int64		flush_up_to;	/* rows up to that number are due */
 } SswWorkState;
 
+extern TimestampTz ssw_work_rest(TimestampTz began);
 extern void ssw_work_init(void);
 extern void ssw_work_forget(Oid database);
 

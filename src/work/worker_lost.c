@@ -13,7 +13,8 @@
  * got our lock must be seen.
  *
  * A task or job whose row another session holds is left, because that transaction may
- * stay open.  The coordinator ends what was left (ssw_worker_lost_rest()).
+ * stay open; so are those beyond a number, because others wait.  The coordinator ends what
+ * was left (ssw_worker_lost_rest()).
  *
  * Lock order: as in caller.c.
  */
@@ -47,37 +48,42 @@ static const char *const end_links =
 "WITH gone AS (DELETE FROM sweeper.job_worker WHERE worker = ANY ($1) RETURNING job)"
 " SELECT job, room FROM sweeper.job WHERE job IN (SELECT job FROM gone)";
 
+#define DISCONNECTED	"Worker disconnected"
+
 #define IS_ORPHAN \
 	" j.deleted_at IS NULL AND NOT j.permanent AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
 	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued')" \
 	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status IN ('claimed', 'running') AND t.worker IS NOT NULL)" \
 	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'allocated')"
 
-/*
- * Delete softly those of the jobs (bigint[]) that nobody offers and no task waits
- * for, or may yet go back to.
- */
-void
-ssw_worker_lost_orphans(Datum jobs)
-{
-	static const char *const lock =
-	"WITH mine AS MATERIALIZED (SELECT j.job FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " ORDER BY j.job FOR UPDATE SKIP LOCKED)"
-	" SELECT array_agg(job) FROM mine";
+/* Of orphans for which a condition is true, those that nobody holds, but not very many at once. */
+#define LOCK_ORPHANS(condition) \
+	"WITH mine AS MATERIALIZED (SELECT j.job FROM sweeper.job AS j WHERE" condition IS_ORPHAN \
+	" ORDER BY j.job LIMIT " CppAsString2(SSW_MOST_ENDS) " FOR UPDATE SKIP LOCKED)" \
+	" SELECT array_agg(job), count(*) = " CppAsString2(SSW_MOST_ENDS) " FROM mine"
 
+/*
+ * Delete jobs softly that nobody offers and no task waits for, or may yet go back to: of
+ * these (bigint[], or 0), by statements that lock them and that find one that is left.
+ * True: there may be more.
+ */
+static bool
+end_orphans(const char *lock, const char *left, Datum jobs)
+{
 	/*
 	 * of those that we hold: what somebody did before we got the lock is to
 	 * be seen
 	 */
 	static const char *const delete =
 	"UPDATE sweeper.job AS j SET deleted_at = clock_timestamp() WHERE j.job = ANY ($1) AND" IS_ORPHAN " RETURNING j.room";
-	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
 	Oid			type = INT8ARRAYOID;
+	int			nargs = jobs != 0 ? 1 : 0;
 	Datum		mine;
-	SswIdentity save;
+	bool		more;
 
-	ssw_spi_begin_as_extension(&save);
-	ssw_plan_execute_fresh(lock, 1, &type, &jobs);
+	ssw_plan_execute_fresh(lock, nargs, &type, &jobs);
 	mine = ssw_spi_column(0, 1);
+	more = DatumGetBool(ssw_spi_column(0, 2));
 	if (mine != 0)
 	{
 		uint64		rows = ssw_plan_execute_fresh(delete, 1, &type, &mine);
@@ -85,7 +91,20 @@ ssw_worker_lost_orphans(Datum jobs)
 		for (uint64 i = 0; i < rows; i++)
 			ssw_task_xact_room_changed(SSW_JOBS_CHANGED, ssw_spi_text(i, 1));
 	}
-	if (ssw_plan_execute_fresh(left, 1, &type, &jobs) > 0)
+	if (!more && ssw_plan_execute_fresh(left, nargs, &type, &jobs) > 0)
+		ssw_task_xact_left_over();
+	return more;
+}
+
+/* The same, of these jobs. */
+void
+ssw_worker_lost_orphans(Datum jobs)
+{
+	static const char *const left = "SELECT FROM sweeper.job AS j WHERE j.job = ANY ($1) AND" IS_ORPHAN " LIMIT 1";
+	SswIdentity save;
+
+	ssw_spi_begin_as_extension(&save);
+	if (end_orphans(LOCK_ORPHANS(" j.job = ANY ($1) AND"), left, jobs))
 		ssw_task_xact_left_over();
 	ssw_spi_end_as(&save);
 }
@@ -106,7 +125,7 @@ end_tasks_of(Datum workers)
 	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
 	Oid			type = UUIDARRAYOID;
 
-	(void) end_unheard(workers, DT_NOEND, "Worker disconnected");
+	(void) end_unheard(workers, DT_NOEND, DISCONNECTED);
 	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
 		ssw_task_xact_left_over();
 }
@@ -171,24 +190,27 @@ workers_ended(SswEndedRow *rows, int nrows, const char *end_type, int64 event)
 	ssw_spi_end_as(&save);
 }
 
-/* End what the ends of workers had to leave, because others held the rows.  As the extension, in SPI. */
-void
+#define IS_LOST \
+	" NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')"
+
+/*
+ * End what the ends of workers had to leave, because others held the rows, or there were too
+ * many.  As the extension, in SPI.  True: there may be more.
+ */
+bool
 ssw_worker_lost_rest(void)
 {
-	static const char *const workers =
-	"SELECT array_agg(DISTINCT t.worker) FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL"
-	" AND NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')";
-	static const char *const orphans = "SELECT array_agg(j.job) FROM sweeper.job AS j WHERE" IS_ORPHAN;
-	Datum		d;
+	static const char *const end = SSW_END_ATTEMPTS(IS_LOST);
+	static const char *const left_task =
+	"SELECT FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL AND" IS_LOST " LIMIT 1";
+	static const char *const left_job = "SELECT FROM sweeper.job AS j WHERE" IS_ORPHAN " LIMIT 1";
+	Oid			type = InvalidOid;
+	Datum		values[] = {CStringGetTextDatum(DISCONNECTED), BoolGetDatum(false), CStringGetTextDatum(SSW_EXTENSION)};
+	bool		more = ssw_task_retry_end(end, lengthof(values), &type, values) == SSW_MOST_ENDS;
 
-	ssw_plan_execute_fresh(workers, 0, NULL, NULL);
-	d = ssw_spi_column(0, 1);
-	if (d != 0)
-		end_tasks_of(d);
-	ssw_plan_execute_fresh(orphans, 0, NULL, NULL);
-	d = ssw_spi_column(0, 1);
-	if (d != 0)
-		ssw_worker_lost_orphans(d);
+	if (!more && ssw_plan_execute_fresh(left_task, 0, NULL, NULL) > 0)
+		ssw_task_xact_left_over();
+	return end_orphans(LOCK_ORPHANS(""), left_job, 0) || more;
 }
 
 static SswPolicyHooks hooks = {.policy_id = SSW_SESSION_POLICY_ID,.rows_ended = workers_ended};

@@ -10,7 +10,7 @@
 
 extern void ssw_worker_lost_orphans(Datum jobs);
 extern void ssw_worker_lost_init(void);
-extern void ssw_worker_lost_rest(void);
+extern bool ssw_worker_lost_rest(void);
 extern void ssw_worker_lost_unheard(Datum worker, int64 ttl_us);
 
 #endif							/* SSW_WORKER_LOST_H */

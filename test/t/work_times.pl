@@ -71,5 +71,19 @@ is(sql("SELECT count(*) FROM sweeper.claim('$worker')"), 0, 'what is not committ
 $slow->query_safe('COMMIT');
 is(sql("SELECT task FROM sweeper.claim('$worker')"), $high, 'a task of a priority that was submitted long before its commit is found');
 $_->quit for $snapshot, $slow, $holder;
+
+# very many are over their time, or lose their worker: 1,000 at once, and the others soon
+sql(q{SELECT sweeper.create_job('r', 'c', 'timed', max_attempts => 1, timeout => '1 s')});
+my $second = sql(q{SELECT sweeper.register_worker('second')});
+sql("SELECT sweeper.register_job('$second', 'r', 'c', name) FROM unnest(ARRAY['timed'] || ARRAY(SELECT 'many ' || i FROM generate_series(1, 2500) AS i)) AS name");
+sql(q{SELECT count(*) FROM sweeper.submit_many('r', 'c', 'timed', array_fill('1'::jsonb, ARRAY[2500]))});
+is(sql("SELECT sum(n) FROM (SELECT count(*) AS n FROM generate_series(1, 3) AS i, sweeper.claim('$second', 1000 + 0 * i)) AS c"), 2500, 'tasks that will be over their time');
+wait_for($node, q{SELECT count(*) = 2500 FROM sweeper.task JOIN sweeper.job USING (job) WHERE name = 'timed' AND task.status = 'failed' AND error ~ 'No progress'});
+my $had = sql("SELECT count(*) FROM sweeper.task WHERE worker = '$worker' AND status = 'claimed'");
+is(sql("BEGIN; SELECT sweeper.release('$worker'), sweeper.release('$second'); SELECT $had - count(*) FROM sweeper.task WHERE worker = '$worker' AND status = 'claimed'; COMMIT") =~ s/.*\n//r,
+    1000, 'so many end with the worker');
+wait_for($node, "SELECT count(*) = 0 FROM sweeper.task WHERE worker = '$worker' AND status = 'claimed'");
+wait_for($node, q{SELECT count(*) = 0 FROM sweeper.job WHERE name ~ 'many' AND deleted_at IS NULL});
+ok($had > 20000, "all $had tasks and 2500 jobs end");
 $node->stop;
 done_testing();
