@@ -55,18 +55,27 @@ ssw_pool_missing(const char *pool)
 			 errhint("SELECT pool FROM sweeper.pool_status; lists the pools of this database, sweeper.create_pool() makes one.")));
 }
 
-/* An error if there is no such pool, as the last transaction that changed it left it. */
-void
-ssw_pool_check_exists(const char *pool)
+/* Is there such a pool, as the last transaction that changed it left it? */
+static bool
+exists(const char *pool)
 {
 	Datum		value = CStringGetTextDatum(pool);
 	SswOwnTable t;
+	bool		found;
 
 	ssw_own_open(&t, "pool", SSW_P_NCOLS, "pool_pkey", AccessShareLock, ssw_own_latest());
-	if (!ssw_own_find_texts(&t, &value, 1))
-		ssw_pool_missing(pool);
+	found = ssw_own_find_texts(&t, &value, 1);
 	ssw_own_close(&t);
 	ssw_own_release(t.snapshot);
+	return found;
+}
+
+/* An error if there is not. */
+void
+ssw_pool_check_exists(const char *pool)
+{
+	if (!exists(pool))
+		ssw_pool_missing(pool);
 }
 
 /* An argument of metadata that is not null. */
@@ -282,9 +291,15 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
 	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
 	ssw_spi_refuse_read_only("sweeper.create_pool()");
-	if (or_alter && write_settings(&s, same, TEXTOID, CStringGetTextDatum("")) > 0)
+	/* by an old snapshot it may be the same, but not any more */
+	if (or_alter && !IsolationUsesXactSnapshot() && write_settings(&s, same, TEXTOID, CStringGetTextDatum("")) > 0)
 		PG_RETURN_VOID();
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
+	if (row_json(s.pool) && !exists(s.pool))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("pool \"%s\" was dropped meanwhile", s.pool),
+				 errhint("Try again.")));
 	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
 					   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
 					   TEXTOID, CStringGetTextDatum(ssw_identity_actor())) == 0)
