@@ -74,6 +74,16 @@ complain "An error of class 42501 has a hint, which says who can give which righ
         /;$/ { if (lacks) print "  " FILENAME ":" lacks; lacks = 0 }' schema/*.sql)"
 complain "A call, ++ or -- in Min() or Max(), which evaluate an argument twice (ssw_min() and ssw_max() do not):" \
     "$(awk -f tools/minmax.awk "${sources[@]}")"
+# Users make trees of tables: what calls itself for them could run without end.  The functions named here are bounded by what
+# they read: SSW_MAX_SWEPT tables; one more step; a number that is halved; a statement of the extension.
+complain "A function that calls itself without CHECK_FOR_INTERRUPTS():" \
+    "$(awk -v bounded=' add_tables ssw_rights_lock ssw_dispenser_advance search append_union move_in_halves run report find_forced ' '
+        { line = $0; gsub(/"([^"\\]|\\.)*"/, "", line) }
+        match(line, /^[a-z_0-9]+\(/) { name = substr(line, 1, RLENGTH - 1); next }
+        line == "{" { body = 1; calls = 0; safe = 0; next }
+        line == "}" { if (calls && !safe && index(bounded, " " name " ") == 0) print "  " FILENAME ": " name "()"; body = 0 }
+        body && name != "" && match(line, "(^|[^a-z_0-9.>])" name "\\(") { calls = 1 }
+        body && /CHECK_FOR_INTERRUPTS/ { safe = 1 }' "${sources[@]}")"
 complain "Files of C have at most 600 lines:" "$(wc -l "${sources[@]}" | awk '$1 > 600 && $2 != "total"')"
 complain "The page has at most 800 lines of our own:" "$(cat monitoring/page/*.* | wc -l | awk '$1 > 800')"
 complain "Each C file and header begins with its name and purpose:" \
