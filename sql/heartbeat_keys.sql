@@ -244,6 +244,13 @@ SELECT try($$SELECT sweeper.touch('plain', 3)$$), try($$SELECT sweeper.is_live('
 DROP TABLE plain;
 SELECT try($$SELECT sweeper.touch('plain', 3)$$);
 DROP ROLE beat_owner;
+-- dead rows that are kept are dead, also where each has a time to live of its own
+CREATE TABLE kept (id int PRIMARY KEY, seen timestamptz, ttl interval);
+SELECT state FROM sweeper.register('kept', last_seen => 'seen', ttl_column => 'ttl', keep_for => '10 min', check_every => '0', start => 'now');
+INSERT INTO kept VALUES (1, now() - interval '5 min', '1 min'), (2, now(), '1 min');
+SELECT id, sweeper.is_live('kept', id::text) FROM kept ORDER BY id;
+SELECT sweeper.unregister('kept');
+DROP TABLE kept;
 SELECT count(sweeper.unregister(policy)) > 20 AS unregistered FROM sweeper.policy WHERE heartbeats AND policy ~ '^(by_|w_|limited|plain)' OR policy = 'by_numeric';
 -- a key that heartbeats would change is none
 CREATE TABLE shifting (id int, d timestamptz, PRIMARY KEY (id, d));

@@ -142,34 +142,35 @@ add_outages(Past *past, TimestampTz since, TimestampTz now)
 	}
 }
 
-/* All that is known of the time before now. */
+/* All that is known of the time before now.  Until service begins, which is in a moment, nobody knows: it is as if it began now. */
 static void
 recall(const SswPolicy *p, Past *past)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz began = ssw_service_began();
 
 	past->moved = false;
+	ssw_service_check_clock();
 	ssw_service_list(&past->starts);
 	add_outages(past, recall_pairs(p, past), now);
-	if (!ssw_service_is_clean() && !has_noted(p, now))
+	if ((began == 0 && !RecoveryInProgress()) || (!ssw_service_is_clean() && !has_noted(p, now)))
 	{
 		/* this start, after a crash; the clock may have been set since */
 		past->pair[past->n++] = (SswHorizon)
 		{
-			ssw_service_began() + ssw_service_outages_since(&past->starts, ssw_service_began()), DT_NOBEGIN
+			began == 0 ? now : began + ssw_service_outages_since(&past->starts, began), DT_NOBEGIN
 		};
 		past->moved = true;
 	}
 	recall_outage(p, past, now);
 }
 
-/* Rows with a deadline up to the result may die now; DT_NOBEGIN: none. */
+/* Rows with that time to live and a deadline up to the result may die now; DT_NOBEGIN: none. */
 static TimestampTz
-grace_cutoff(const SswPolicy *p, const SswDeadline *c, TimestampTz now)
+grace_cutoff(const SswPolicy *p, int64 ttl, TimestampTz now)
 {
 	TimestampTz cutoff = now - p->keep_for_us;
 	TimestampTz judged = DT_NOBEGIN;
-	int64		ttl = ttl_us(p, c);
 	Past		past;
 
 	recall(p, &past);
@@ -198,8 +199,15 @@ ssw_grace_cutoffs(const SswPolicy *p, TimestampTz now, TimestampTz *cutoffs)
 	{
 		const SswDeadline *c = &p->deadlines[i];
 
-		cutoffs[i] = covers(p, c) && !c->row_ttl ? grace_cutoff(p, c, now) : now - p->keep_for_us;
+		cutoffs[i] = covers(p, c) && !c->row_ttl ? grace_cutoff(p, ttl_us(p, c), now) : now - p->keep_for_us;
 	}
+}
+
+/* The cutoff for a row that depends on activity, and has that time to live. */
+TimestampTz
+ssw_grace_cutoff_of_row(const SswPolicy *p, int64 ttl, TimestampTz now)
+{
+	return covers(p, &p->deadlines[0]) ? grace_cutoff(p, ttl, now) : now - p->keep_for_us;
 }
 
 /* How long from now a row must wait that would be due, with that cutoff. */

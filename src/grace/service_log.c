@@ -287,21 +287,14 @@ ssw_service_alive(bool last)
 }
 
 /*
- * Was the wall clock set since this process last called?  Then what it planned by
- * that clock is void.  The first process that sees it go forward notes an outage:
- * callers take the time by which they judge before they call.
+ * The first process that sees the wall clock go forward notes an outage: callers take the
+ * time by which they judge before they call.
  */
-bool
-ssw_service_watch_clock(void)
+static void
+note_jump(int64 offset)
 {
-	static bool called = false;
-	static int64 last_offset;
-	int64		offset = clock_offset();
 	int64		jump;
-	bool		set = called && (offset - last_offset > JUMP_US || last_offset - offset > JUMP_US);
 
-	called = true;
-	last_offset = offset;
 	LWLockAcquire(service->lock, LW_EXCLUSIVE);
 	jump = offset - service->clock_offset;
 	service->clock_offset = offset;
@@ -314,7 +307,32 @@ ssw_service_watch_clock(void)
 		ereport(WARNING,
 				(errmsg("the system clock went forward by " INT64_FORMAT " s", jump / USECS_PER_SEC),
 				 errdetail("This time does not count against rows that depend on activity.")));
+}
+
+/* Was the wall clock set since this process last called?  Then what it planned by that clock is void. */
+bool
+ssw_service_watch_clock(void)
+{
+	static bool called = false;
+	static int64 last_offset;
+	int64		offset = clock_offset();
+	bool		set = called && (offset - last_offset > JUMP_US || last_offset - offset > JUMP_US);
+
+	called = true;
+	last_offset = offset;
+	note_jump(offset);
 	return set;
+}
+
+/* A session judges by the wall clock, and nobody may have watched it for some seconds. */
+void
+ssw_service_check_clock(void)
+{
+	int64		offset = clock_offset();
+	int64		known = service->clock_offset;
+
+	if (service->began != 0 && (offset - known > JUMP_US || known - offset > JUMP_US))
+		note_jump(offset);
 }
 
 /*

@@ -35,6 +35,7 @@ extern void ssw_service_note_promotion(void);
 extern void ssw_service_start(bool kept);
 extern void ssw_service_alive(bool last);
 extern bool ssw_service_watch_clock(void);
+extern void ssw_service_check_clock(void);
 extern void ssw_service_watch_read_only(bool last);
 extern void ssw_service_list(SswStarts *s);
 extern int64 ssw_service_outages_since(const SswStarts *s, TimestampTz t);

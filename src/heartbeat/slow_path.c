@@ -180,13 +180,14 @@ read_row(TouchTry *t)
 static bool
 in_retention(const SswPolicy *p, const TouchedRow *r)
 {
-	TimestampTz cutoffs[2];
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz cutoff;
 
-	if (p->keep_for_us == 0 || !r->has_due)
+	if (p->keep_for_us == 0 || !r->has_due || r->due > now)
 		return false;
-	ssw_grace_cutoffs(p, GetCurrentTimestamp(), cutoffs);
-	return r->due <= cutoffs[0] + p->keep_for_us &&
-		!ssw_arrival_covers(p, r->leaf, r->ttl_us, GetCurrentTimestamp());
+	cutoff = ssw_grace_cutoff_of_row(p, r->ttl_us, now);
+	return !TIMESTAMP_IS_NOBEGIN(cutoff) && r->due <= cutoff + p->keep_for_us &&
+		!ssw_arrival_covers(p, r->leaf, r->ttl_us, now);
 }
 
 /* S2: has the session ended, though its row is there?  b is what memory has of it, or null. */

@@ -273,7 +273,7 @@ explain(Explanation *e, const char *key)
 	}
 	if (ConditionalLockRelationOid(p->relid, AccessShareLock))
 	{
-		ssw_row_facts_find(p, key, r);
+		ssw_row_facts_find(p, key, e->now - p->keep_for_us, r);
 		UnlockRelationOid(p->relid, AccessShareLock);
 	}
 	else

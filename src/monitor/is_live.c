@@ -72,7 +72,7 @@ is_live(SswPolicy *p, const char *key, bool elsewhere)
 
 	SswRowFacts r = {0};
 
-	ssw_row_facts_find(p, key, &r);
+	ssw_row_facts_find(p, key, GetCurrentTimestamp(), &r);
 	if (r.trouble)
 		ereport(ERROR,
 				(errcode(r.locked ? ERRCODE_LOCK_NOT_AVAILABLE : r.done ? ERRCODE_INVALID_TEXT_REPRESENTATION :

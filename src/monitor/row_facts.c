@@ -83,6 +83,7 @@ typedef struct Lookup
 {
 	SswPolicy  *policy;
 	const char *key;
+	TimestampTz cutoff;
 	SswRowFacts *facts;
 	MemoryContext cxt;			/* of what is found */
 } Lookup;
@@ -115,7 +116,7 @@ look_up(void *arg)
 	if (ssw_shmem_available())
 		ssw_grace_rows(p);
 	ssw_fuse_load(p);
-	values[0] = values[1] = TimestampTzGetDatum(GetCurrentTimestamp() - p->keep_for_us);
+	values[0] = values[1] = TimestampTzGetDatum(l->cutoff);
 	n = ssw_key_params(p, l->key, types + 2, values + 2);
 	ssw_spi_begin();
 	r->key = MemoryContextStrdup(cxt, ssw_key_text(n, types + 2, values + 2));
@@ -188,12 +189,12 @@ try_look_up(void *arg)
 
 /*
  * Look the row up and undo everything that this did.  The caller made sure
- * that the relation is still the policy's.
+ * that the relation is still the policy's.  The cutoff is that of a row in grace.
  */
 void
-ssw_row_facts_find(SswPolicy *p, const char *key, SswRowFacts *r)
+ssw_row_facts_find(SswPolicy *p, const char *key, TimestampTz cutoff, SswRowFacts *r)
 {
-	Lookup		l = {.policy = p,.key = key,.facts = r,.cxt = CurrentMemoryContext};
+	Lookup		l = {.policy = p,.key = key,.cutoff = cutoff,.facts = r,.cxt = CurrentMemoryContext};
 	ErrorData  *error = ssw_spi_try(try_look_up, &l);
 
 	if (error && !explain_error(error, r))

@@ -50,7 +50,7 @@ typedef struct SswRowFacts
 	char	   *end_reason;
 } SswRowFacts;
 
-extern void ssw_row_facts_find(SswPolicy *p, const char *key, SswRowFacts *r);
+extern void ssw_row_facts_find(SswPolicy *p, const char *key, TimestampTz cutoff, SswRowFacts *r);
 extern void ssw_row_facts_failure(const SswPolicy *p, SswRowFacts *r);
 extern void ssw_row_facts_end(const SswPolicy *p, SswRowFacts *r);
 

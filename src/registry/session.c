@@ -240,7 +240,6 @@ ssw_session_end_dead(Datum pool, Datum owner, bool skip_locked)
 
 	if (!ssw_shmem_available() || ssw_service_began() == 0)
 		return 0;
-	(void) ssw_service_watch_clock();	/* a jump is credited first */
 	ssw_grace_cutoffs(&p, now, cutoffs);
 	ssw_grace_rows(&p);
 	for (int i = 0; i < p.ndeadlines; i++)

@@ -30,6 +30,10 @@ $node->safe_psql('postgres', "CREATE EXTENSION session_sweeper;
 $node->safe_psql('postgres', "CREATE TABLE beat (id int PRIMARY KEY, d timestamptz);
     SELECT sweeper.register('beat', deadline => 'd', ttl => '2 min', heartbeats => true, check_every => '100 ms', fuse_fraction => 1);
     INSERT INTO beat SELECT i, now() + interval '100 s' FROM generate_series(1, 3) AS i; SELECT sweeper.touch('beat', 1), sweeper.touch('beat', 2)");
+# The same with a time to live in each row; what is dead is kept for an hour.
+$node->safe_psql('postgres', "CREATE TABLE kept (id int PRIMARY KEY, d timestamptz, ttl interval);
+    SELECT sweeper.register('kept', deadline => 'd', ttl_column => 'ttl', heartbeats => true, keep_for => '1 h', check_every => '100 ms', fuse_fraction => 1);
+    INSERT INTO kept VALUES (1, now() + interval '100 s', '2 min')");
 my $look = sub {
     my $looks = $node->safe_psql('postgres', "SELECT coalesce(max(looks), 0) FROM sweeper.stat_policy WHERE policy = 'own'");
     wait_for($node, "SELECT looks > $looks + 5 FROM sweeper.stat_policy WHERE policy = 'own'", 'it is looked at');
@@ -40,12 +44,17 @@ my $worker = $node->safe_psql('postgres', "SELECT sweeper.register_worker('w', t
 $node->safe_psql('postgres', "SELECT sweeper.create_job('r', 'c', 'n', timeout => '5 min'), sweeper.register_job('$worker', 'r', 'c', 'n'), sweeper.submit('r', 'c', 'n')");
 is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.claim('$worker', 1, true)"), 1, 'a task runs');
 $look->();
+# before a process of the extension has seen it
+my @asleep = map { pids($node, $_) } qw(launcher coordinator);
+freeze($node, $_) for @asleep;
 $set_clock->(3600);
+is($node->safe_psql('postgres', "SELECT sweeper.is_live('beat', '2'), sweeper.is_live('own', '2')"), 't|t', 'a session that asks first is told that they live');
+kill 'CONT', @asleep;
 wait_for($node, 'SELECT count(*) = 0 FROM fixed', 'a deadline is a deadline');
 $look->();
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM own)'), '50|50', 'nobody dies of the clock');
 is($node->safe_psql('postgres', 'SELECT array_agg(id ORDER BY id) FROM beat'), '{1,2,3}', 'nor who lives by heartbeats');
-is($node->safe_psql('postgres', "SELECT sweeper.touch('beat', 1), sweeper.is_live('beat', '2')"), 't|t', 'and it is known');
+is($node->safe_psql('postgres', "SELECT sweeper.touch('beat', 1), sweeper.is_live('beat', '2'), sweeper.touch('kept', 1)"), 't|t|t', 'and it is known');
 is($node->safe_psql('postgres', 'SELECT status, attempt FROM sweeper.task'), 'running|1', 'nor is a task without progress for the timeout of its job');
 like(slurp_file($node->logfile), qr/the system clock went forward by 3(599|600) s/, 'it is told');
 # whoever is dead by the new clock goes
