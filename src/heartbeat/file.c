@@ -146,10 +146,14 @@ ssw_file_write(void)
 	if (w.file && FreeFile(w.file) != 0)
 		w.ok = false;
 	if (!w.ok)
+	{
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not write file \"%s\": %m", FILE_NAME ".new"),
 				 errdetail("The next start counts as one after a crash: sessions with heartbeats get a grace of one time to live.")));
+		/* the server needs what is left of the disk */
+		(void) unlink(FILE_NAME ".new");
+	}
 	else if (durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
 		ereport(LOG,
 				(errmsg("session_sweeper kept " INT64_FORMAT " heartbeats in " INT64_FORMAT " ms",
@@ -191,13 +195,19 @@ ssw_file_load(bool first)
 
 	if (file)
 	{
+		/*
+		 * first: if there is not memory enough to read it, the next try is a
+		 * start after a crash
+		 */
+		bool		unlinked = durable_unlink(FILE_NAME, LOG) == 0;
+
 		n = read_all(file, &records);
 		FreeFile(file);
 		if (n < 0)
 			ereport(LOG,
 					(errmsg("file \"%s\" is damaged, or belongs to another cluster", FILE_NAME),
 					 errdetail("This start counts as one after a crash: sessions with heartbeats get a grace of one time to live.")));
-		if (durable_unlink(FILE_NAME, LOG) != 0)
+		if (!unlinked)
 			n = -1;
 		for (int64 i = 0; i < n && first && ssw_service_is_clean(); i++)
 		{
