@@ -25,6 +25,9 @@ SELECT args, try(args) FROM unnest(ARRAY[
     $$deadline => 'coalesce(d, day)'$$,
     $$deadline => 'd', filter => 'local < now()'$$,
     $$deadline => 'd', filter => 'day < current_date'$$,
+    $$deadline => 'd', filter => 'day < ''today'''$$,
+    $$deadline => 'd', filter => 'local < timestamp ''tomorrow'''$$,
+    $$deadline => 'd', filter => 'age(local) > interval ''1 h'''$$,
     $$deadline => 'd', filter => 'day < localtimestamp - interval ''19 h'''$$,
     $$deadline => 'date_trunc(''day'', d) + interval ''1 day'''$$,
     $$deadline => 'local AT TIME ZONE current_setting(''TimeZone'')'$$,
@@ -51,6 +54,7 @@ SELECT args, try(args) FROM unnest(ARRAY[
     $$deadline => 'd', filter => 'extract(epoch FROM d) > 7 AND (d, id) < (now() + interval ''9 years'', 3)'$$,
     $$deadline => 'make_timestamptz(2026, 3, extract(day FROM local)::int, 0, 0, 0, ''America/Bogota'')'$$,
     $$deadline => 'd', filter => 'd > ''2026-01-01 00:00-05'' AND now() > ''epoch'''$$,
+    $$deadline => 'd', filter => 'day < ''2030-01-01'' AND d > ''2026-01-01 00:00-05'''$$,
     $$deadline => 'd', filter => 'local < now() AT TIME ZONE ''America/Bogota'' + interval ''1 day'''$$]) AS args;
 -- it is asked of what is given, not again of what is altered beside it
 SET timezone = 'UTC';

@@ -99,7 +99,7 @@ look_at_function(Oid func, void *context)
 	if (func >= FirstGenbkiObjectId && (zone->instants || zone->local_times))
 		zone->function = func;
 	else if (func < FirstGenbkiObjectId && func_volatile(func) != PROVOLATILE_IMMUTABLE)
-		zone->needed |= func == F_CURRENT_SETTING_TEXT || func == F_CURRENT_SETTING_TEXT_BOOL ||
+		zone->needed |= func == F_CURRENT_SETTING_TEXT || func == F_CURRENT_SETTING_TEXT_BOOL || func == F_AGE_TIMESTAMP ||
 			(zone->instants && !is_without_zone(zone->node, func));
 	return false;
 }
@@ -150,6 +150,33 @@ typedef struct Parsed
 	bool		same;
 } Parsed;
 
+static bool
+has_local_constant(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	return (IsA(node, Const) && is_local(((Const *) node)->consttype)) || expression_tree_walker(node, has_local_constant, context);
+}
+
+static Node *
+parse_in_zone(const Parsed *m, const char *zone)
+{
+	int			level = NewGUCNestLevel();
+	Node	   *node;
+
+	(void) set_config_option("TimeZone", zone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	node = ssw_expr_parse_here(m->rel, m->field, m->sql);
+	AtEOXact_GUC(true, level);
+	return node;
+}
+
+/* 'today' is a constant; it is never the same day in both of these zones. */
+static bool
+names_a_day(const Parsed *m)
+{
+	return has_local_constant(m->ours, NULL) && !equal(parse_in_zone(m, "Etc/GMT+12"), parse_in_zone(m, "Etc/GMT-14"));
+}
+
 static void
 compare(void *arg)
 {
@@ -157,7 +184,7 @@ compare(void *arg)
 	Node	   *theirs = ssw_expr_parse_here(m->rel, m->field, m->sql);
 
 	m->ours = ssw_expr_parse(m->rel, m->field, m->sql);
-	m->same = equal(theirs, m->ours);
+	m->same = equal(theirs, m->ours) && !names_a_day(m);
 }
 
 /* An expression as the caller gave it; one that decides about a row must not depend on the zone, either. */
