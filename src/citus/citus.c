@@ -14,7 +14,6 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "miscadmin.h"
@@ -182,7 +181,7 @@ has_columnar(Oid relid)
 
 	if (!OidIsValid(columnar))
 		return false;
-	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	foreach(lc, ssw_partition_family(relid))
 	{
 		HeapTuple	tup = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(lc)));
 

@@ -22,7 +22,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_authid.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -41,6 +40,7 @@
 #include "citus/catalog.h"
 #include "citus/route.h"
 #include "heartbeat/shard_route.h"
+#include "policy/partition.h"
 #include "policy/row_key.h"
 
 /* A shard and the lowest hash of its rows' distribution column. */
@@ -252,7 +252,7 @@ belongs_to_superusers(Oid relid)
 {
 	ListCell   *lc;
 
-	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	foreach(lc, ssw_partition_family(relid))
 		if (!superuser_arg(ssw_relation_owner(lfirst_oid(lc))))
 		return false;
 	return true;

@@ -184,12 +184,13 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 	if (!rel->rd_rel->relhassubclass ||
 		(OidIsValid(first) && rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE))
 		return first;
-	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
+	children = ssw_partition_family(RelationGetRelid(rel));
 	foreach(lc, children)
 	{
 		Oid			relid = lfirst_oid(lc);
 		Relation	leaf;
 		Oid			found;
+		bool		holds;
 
 		if (relid == RelationGetRelid(rel))
 		{
@@ -197,13 +198,16 @@ ssw_index_find(Relation rel, const char *sort, const char *filter)
 				return InvalidOid;
 			continue;
 		}
-		if (!holds_rows(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		if (!ConditionalLockRelationOid(relid, AccessShareLock))
 			continue;
 		leaf = try_relation_open(relid, NoLock);
 		if (leaf == NULL)
 			continue;
-		found = find_own(leaf, sort, filter, false);
+		holds = holds_rows(relid);
+		found = holds ? find_own(leaf, sort, filter, false) : InvalidOid;
 		table_close(leaf, NoLock);
+		if (!holds)
+			continue;
 		if (!OidIsValid(found))
 			return InvalidOid;
 		if (!OidIsValid(first))

@@ -55,8 +55,8 @@ with_shards(List *tables)
  * A relation and all below it, none of them locked: some may be dropped at any moment.  Each
  * once: a child may have several parents, and there may be very many ways to it.
  */
-static List *
-find_family(Oid relid)
+List	   *
+ssw_partition_family(Oid relid)
 {
 	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(Oid),.hcxt = CurrentMemoryContext};
 	HTAB	   *seen = hash_create("relations", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -111,7 +111,7 @@ ssw_partition_leaves(const SswPolicy *p, LOCKMODE mode, uint32 *others)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation %s does not exist", p->relation)));
-	all = with_shards(others ? find_family(p->relid) : find_all_inheritors(p->relid, mode, NULL));
+	all = with_shards(others ? ssw_partition_family(p->relid) : find_all_inheritors(p->relid, mode, NULL));
 	foreach(lc, all)
 	{
 		Oid			leaf = lfirst_oid(lc);
@@ -163,7 +163,7 @@ ssw_partition_places(const SswPolicy *p)
 bool
 ssw_partition_is_writable(Oid relid)
 {
-	List	   *all = find_family(relid);
+	List	   *all = ssw_partition_family(relid);
 	bool		writable = true;
 	ListCell   *lc;
 
@@ -245,7 +245,7 @@ ssw_partition_subscribed(const SswPolicy *p)
 	/* there may be thousands of partitions */
 	if (p->allow_replicated || !ssw_partition_is_subscribed(InvalidOid))
 		return InvalidOid;
-	foreach(lc, find_family(p->relid))
+	foreach(lc, ssw_partition_family(p->relid))
 		if (ssw_partition_is_subscribed(lfirst_oid(lc)))
 		return lfirst_oid(lc);
 	return InvalidOid;

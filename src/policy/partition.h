@@ -30,6 +30,7 @@ typedef struct SswShards
 
 extern const SswShards *ssw_shards;
 
+extern List *ssw_partition_family(Oid relid);
 extern bool ssw_partition_is_below(Oid leaf, Oid relid);
 extern bool ssw_partition_is_subscribed(Oid relid);
 extern void ssw_partition_check_rules(const SswPolicy *p, Relation leaf);

@@ -64,7 +64,9 @@ PGDLLEXPORT void ssw_coordinator_main(Datum main_arg);
 static bool begun = false;
 static TimestampTz marked_at = 0;
 static TimestampTz blocked_look_at = 0; /* blocked policies are looked at,
-										 * even if another database waits */
+										 * even if another database waits;
+										 * now: so are policies that were left
+										 * out */
 
 /* The relation cannot even be looked at: back off as after a failed pass. */
 static void
@@ -418,7 +420,8 @@ work_on_passes(TimestampTz now, bool leaving)
 	}
 	if (leaving)
 		return;
-	(void) ssw_owner_budget_each(ssw_watch_list_all(), &first, look, now);
+	if (!ssw_owner_budget_each(ssw_watch_list_all(), &first, look, now))
+		blocked_look_at = now;
 }
 
 /*
@@ -486,7 +489,7 @@ round_of_work(const SswTurn *t, TimestampTz *needed)
 	ssw_request_answer(ssw_watch_list_all());
 	if (ssw_shards)
 		others = ssw_min(others, ssw_shards->share(t->generation, now));
-	*needed = needed_at(others, now);
+	*needed = blocked_look_at <= now ? now : needed_at(others, now);
 	return ssw_min(next_wakeup(now), others);
 }
 

@@ -12,6 +12,7 @@
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
@@ -154,15 +155,15 @@ read_arguments(FunctionCallInfo fcinfo)
 	return s;
 }
 
-/* Run one statement as the extension's owner; returns its rows. */
+/* Run one statement as the extension's owner; returns its rows.  One that only reads sees what the active snapshot does. */
 static uint64
-run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls, bool read_only)
 {
 	SswIdentity save;
 	uint64		n;
 
 	ssw_spi_begin_as_extension(&save);
-	n = ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
+	n = ssw_spi_exec(sql, nargs, types, values, nulls, read_only, 0);
 	ssw_spi_end_as(&save);
 	return n;
 }
@@ -200,12 +201,12 @@ log_change(const char *pool, const char *change, const char *before)
 	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
 		" SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"
 		" FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
-		4, types, values, nulls);
+		4, types, values, nulls, false);
 }
 
 /* Run a statement with the settings as $1 to $7, and one more value. */
 static uint64
-write_settings(const Settings *s, const char *sql, Oid type, Datum value)
+run_with_settings(const Settings *s, const char *sql, Oid type, Datum value, bool read_only)
 {
 	Oid			types[A_N + 1];
 	Datum		values[A_N + 1];
@@ -220,7 +221,28 @@ write_settings(const Settings *s, const char *sql, Oid type, Datum value)
 	types[A_N] = type;
 	values[A_N] = value;
 	nulls[A_N] = ' ';
-	return run(sql, A_N + 1, types, values, nulls);
+	return run(sql, A_N + 1, types, values, nulls, read_only);
+}
+
+static uint64
+write_settings(const Settings *s, const char *sql, Oid type, Datum value)
+{
+	return run_with_settings(s, sql, type, value, false);
+}
+
+/* Has the pool these settings, as the last transaction that changed it left it? */
+static bool
+is_same(const Settings *s)
+{
+	static const char *const sql =
+	"SELECT FROM sweeper.pool WHERE pool = $1 AND $8 IS NOT NULL"
+	" AND (seats, ttl, max_ttl, max_per_owner, notify_channel, metadata) IS NOT DISTINCT FROM ($2, $3, $4, $5, $6, $7)";
+	bool		same;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	same = run_with_settings(s, sql, TEXTOID, CStringGetTextDatum(""), true) > 0;
+	PopActiveSnapshot();
+	return same;
 }
 
 /* Built-in pools are not created or dropped. */
@@ -252,7 +274,7 @@ check_times(const char *pool)
 	Oid			type = TEXTOID;
 	Datum		value = CStringGetTextDatum(pool);
 
-	if (run("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL) > 0)
+	if (run("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL, false) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_ttl must not be shorter than ttl"),
@@ -281,9 +303,6 @@ redefine(const Settings *s)
 Datum
 ssw_create_pool(PG_FUNCTION_ARGS)
 {
-	static const char *const same =
-	"SELECT FROM sweeper.pool WHERE pool = $1 AND $8 IS NOT NULL"
-	" AND (seats, ttl, max_ttl, max_per_owner, notify_channel, metadata) IS NOT DISTINCT FROM ($2, $3, $4, $5, $6, $7)";
 	Settings	s = read_arguments(fcinfo);
 	bool		or_alter = ssw_argument_or_alter(fcinfo, A_N);
 
@@ -291,8 +310,7 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	ssw_argument_not_null(fcinfo, A_TTL, names[A_TTL]);
 	ssw_argument_not_null(fcinfo, A_METADATA, names[A_METADATA]);
 	ssw_spi_refuse_read_only("sweeper.create_pool()");
-	/* by an old snapshot it may be the same, but not any more */
-	if (or_alter && !IsolationUsesXactSnapshot() && write_settings(&s, same, TEXTOID, CStringGetTextDatum("")) > 0)
+	if (or_alter && is_same(&s))
 		PG_RETURN_VOID();
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
 	if (row_json(s.pool) && !exists(s.pool))
@@ -465,7 +483,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(1))
 		end_all(value);
 	check_empty(pool, live_sessions(value), PG_GETARG_BOOL(1));
-	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL) == 0)
+	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL, false) == 0)
 		ssw_pool_missing(pool);
 	log_change(pool, "drop_pool", before);
 	ssw_pool_count_changed(pool);

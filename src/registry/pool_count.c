@@ -49,6 +49,7 @@
 
 PG_FUNCTION_INFO_V1(ssw_pool_counts);
 
+#define MOST_COUNTED	10000
 #define MAX_COUNTS		2048
 #define HURRY_ABOVE		(MAX_COUNTS / 2)
 /* So many at most that nobody writes: those of others are not written in a hurry for them. */
@@ -289,7 +290,10 @@ ssw_pool_count_refused(const char *pool)
 	add(pool, C_REFUSED, 1, 0);
 }
 
-/* How many sessions of a pool live, this transaction's ends included; -1: in a pool of any number nobody counts. */
+/*
+ * How many sessions of a pool live, this transaction's ends included.  -1: in a pool of any
+ * number nobody counts, and in one with very many sessions each batch would take too long.
+ */
 static int64
 live_sessions(Datum pool)
 {
@@ -305,11 +309,11 @@ live_sessions(Datum pool)
 	if (unlimited)
 		return -1;
 	ssw_own_open(&t, "session", SSW_SESSION_COLUMNS, "session_seat", AccessShareLock, ssw_own_latest());
-	for (bool found = ssw_own_find_texts(&t, &pool, 1); found; found = ssw_own_next(&t))
+	for (bool found = ssw_own_find_texts(&t, &pool, 1); found && n <= MOST_COUNTED; found = ssw_own_next(&t))
 		n++;
 	ssw_own_close(&t);
 	ssw_own_release(t.snapshot);
-	return n;
+	return n <= MOST_COUNTED ? n : -1;
 }
 
 /* Sessions of a pool have ended: their events have the seats in use after each. */

@@ -238,6 +238,7 @@ leave_out(SswWork *w, MemoryContext cxt)
 	uint32		others;
 	SswIdentity save;
 	Relation	rel;
+	int			pending;
 
 	if (p == NULL || w->failures == NULL || w->failed || !may_be_of_a_row(w->error) || !ssw_batch_begin(w))
 		return false;
@@ -245,14 +246,15 @@ leave_out(SswWork *w, MemoryContext cxt)
 	leaves = ssw_partition_leaves(p, AccessShareLock, &others);
 	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
 	MemoryContextSwitchTo(cxt);
+	pending = ssw_failed_row_pending(w->failures);
 	left_out = find_rows(p, leaves, w->failures, w->pass->soft_deadline);
 	ssw_spi_end_as(&save);
 
 	/*
-	 * a plan that reads the whole table may have computed the sum that is
-	 * indexed for rows which the filter leaves out
+	 * no row is at fault: a plan that reads the whole table may have computed
+	 * the sum that is indexed for rows which the filter leaves out
 	 */
-	if (left_out == NULL && p->deadlines[0].row_columns[0] != 0)
+	if (left_out == NULL && ssw_failed_row_pending(w->failures) == pending && p->deadlines[0].row_columns[0] != 0)
 		left_out = pstrdup("false");
 	if (left_out)
 	{

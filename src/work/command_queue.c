@@ -280,8 +280,7 @@ try_look(void *arg)
 
 	ssw_spi_begin_as_extension(&save);
 	ssw_identity_lock_timeout(LOCK_TIMEOUT_MS);
-	if (!begun)
-		drop_others();
+	drop_others();
 	if (!begun || now >= rest_at)
 	{
 		TimestampTz began = GetCurrentTimestamp();
@@ -315,8 +314,14 @@ TimestampTz
 ssw_queue_round(TimestampTz now)
 {
 	static TimestampTz not_before = 0;
+	static TimestampTz last = 0;
 	SswWorkState s = ssw_work_take(MyDatabaseId, SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER | SSW_WORK_TIMED);
 	ErrorData  *e;
+
+	/* the clock was set back */
+	if (now < last)
+		next_at = timed_at = rest_at = rest_not_before = not_before = 0;
+	last = now;
 
 	/* the coordinator before us knew when there is something to do again */
 	if (!begun && next_at == 0)
@@ -337,7 +342,7 @@ ssw_queue_round(TimestampTz now)
 		next_at = 0;
 		return DT_NOEND;
 	}
-	if (now < not_before && not_before - now <= FAILED_REST_US)
+	if (now < not_before)
 		return not_before;
 	if ((s.reasons & (SSW_WORK_COMMANDS | SSW_WORK_LEFT_OVER | SSW_WORK_APPENDED)) == 0 && now < next_at)
 	{
@@ -352,7 +357,8 @@ ssw_queue_round(TimestampTz now)
 	if (e == NULL)
 		return next_at;
 	not_before = now + FAILED_REST_US;
-	next_at = timed_at = rest_at = 0;
+	next_at = timed_at = 0;
+	rest_at = rest_not_before;
 	ereport(WARNING,
 			(errcode(e->sqlerrcode),
 			 errmsg("could not serve the commands and appended rows of database \"%s\": %s",

@@ -48,8 +48,6 @@ static const char *const end_links =
 "WITH gone AS (DELETE FROM sweeper.job_worker WHERE worker = ANY ($1) RETURNING job)"
 " SELECT job, room FROM sweeper.job WHERE job IN (SELECT job FROM gone)";
 
-#define DISCONNECTED	"Worker disconnected"
-
 #define IS_ORPHAN \
 	" j.deleted_at IS NULL AND NOT j.permanent AND j.room <> '@internal' AND NOT EXISTS (SELECT FROM sweeper.job_worker AS w WHERE w.job = j.job)" \
 	" AND NOT EXISTS (SELECT FROM sweeper.task AS t WHERE t.job = j.job AND t.status = 'enqueued')" \
@@ -119,15 +117,18 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 	return ssw_task_retry_end(end_attempts, lengthof(values), types, values);
 }
 
-static void
+/* End the tasks that lost workers (uuid[]) hold.  True: there may be more. */
+static bool
 end_tasks_of(Datum workers)
 {
 	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
 	Oid			type = UUIDARRAYOID;
 
-	(void) end_unheard(workers, DT_NOEND, DISCONNECTED);
+	if (end_unheard(workers, DT_NOEND, "Worker disconnected") == SSW_MOST_ENDS)
+		return true;
 	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
 		ssw_task_xact_left_over();
+	return false;
 }
 
 /*
@@ -171,7 +172,8 @@ workers_ended(SswEndedRow *rows, int nrows, const char *end_type, int64 event)
 		return;
 	array = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	ssw_spi_begin_as_extension(&save);
-	end_tasks_of(array);
+	if (end_tasks_of(array))
+		ssw_task_xact_left_over();
 	found = ssw_plan_execute_fresh(end_providers, 1, &type, &array);
 	for (uint64 i = 0; i < found; i++)
 		ssw_task_xact_room_changed(SSW_PROVIDERS_CHANGED, ssw_spi_text(i, 1));
@@ -190,9 +192,6 @@ workers_ended(SswEndedRow *rows, int nrows, const char *end_type, int64 event)
 	ssw_spi_end_as(&save);
 }
 
-#define IS_LOST \
-	" NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')"
-
 /*
  * End what the ends of workers had to leave, because others held the rows, or there were too
  * many.  As the extension, in SPI.  True: there may be more.
@@ -200,17 +199,21 @@ workers_ended(SswEndedRow *rows, int nrows, const char *end_type, int64 event)
 bool
 ssw_worker_lost_rest(void)
 {
-	static const char *const end = SSW_END_ATTEMPTS(IS_LOST);
-	static const char *const left_task =
-	"SELECT FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL AND" IS_LOST " LIMIT 1";
-	static const char *const left_job = "SELECT FROM sweeper.job AS j WHERE" IS_ORPHAN " LIMIT 1";
-	Oid			type = InvalidOid;
-	Datum		values[] = {CStringGetTextDatum(DISCONNECTED), BoolGetDatum(false), CStringGetTextDatum(SSW_EXTENSION)};
-	bool		more = ssw_task_retry_end(end, lengthof(values), &type, values) == SSW_MOST_ENDS;
+	/*
+	 * a list: a task that another worker has claimed meanwhile must not be
+	 * taken for lost when its row is locked
+	 */
+	static const char *const workers =
+	"SELECT array_agg(DISTINCT t.worker) FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL"
+	" AND NOT EXISTS (SELECT FROM sweeper.session AS s WHERE s.session = t.worker AND s.status = 'active')";
+	static const char *const left = "SELECT FROM sweeper.job AS j WHERE" IS_ORPHAN " LIMIT 1";
+	Datum		lost;
+	bool		more;
 
-	if (!more && ssw_plan_execute_fresh(left_task, 0, NULL, NULL) > 0)
-		ssw_task_xact_left_over();
-	return end_orphans(LOCK_ORPHANS(""), left_job, 0) || more;
+	ssw_plan_execute_fresh(workers, 0, NULL, NULL);
+	lost = ssw_spi_column(0, 1);
+	more = lost != 0 && end_tasks_of(lost);
+	return end_orphans(LOCK_ORPHANS(""), left, 0) || more;
 }
 
 static SswPolicyHooks hooks = {.policy_id = SSW_SESSION_POLICY_ID,.rows_ended = workers_ended};

@@ -53,7 +53,7 @@ $node->safe_psql('postgres', q{
     END $$;
     CREATE FUNCTION show_work(n int) RETURNS SETOF text LANGUAGE sql AS $$
         SELECT concat_ws(' ', 'session', owner, status) FROM sweeper.session WHERE pool = 'p' || n OR owner IN ('worker' || n, 'idle' || n, 'new' || n) UNION ALL
-        SELECT concat_ws(' ', 'pool', seats) FROM sweeper.pool WHERE pool = 'p' || n UNION ALL
+        SELECT concat_ws(' ', 'pool', seats, (SELECT count(*) FROM sweeper.policy_change WHERE new ->> 'pool' = p.pool)) FROM sweeper.pool AS p WHERE pool = 'p' || n UNION ALL
         SELECT concat_ws(' ', 'task', payload, t.status, attempt, unique_key, s.owner) FROM sweeper.task AS t LEFT JOIN sweeper.session AS s ON s.session = t.worker
         WHERE job IN (SELECT job FROM sweeper.job WHERE room = 'r' || n) UNION ALL
         SELECT concat_ws(' ', 'job', name, deleted_at IS NULL, permanent, provisional) FROM sweeper.job WHERE room = 'r' || n UNION ALL
