@@ -93,6 +93,10 @@ UPDATE sweeper.failed_row SET next_attempt = now() WHERE policy = 'g';
 CALL sweeper.sweep('g', pass => NULL) \gset
 SELECT count(*), count(*) FILTER (WHERE state = 'quarantined') AS quarantined FROM sweeper.failed_row WHERE policy = 'g';
 SELECT failures FROM sweeper.policy WHERE policy = 'g';
+-- the rows of a policy have its name
+SELECT sweeper.alter_policy('g', new_name => 'h');
+SELECT count(*) > 0 AS renamed FROM sweeper.failed_row WHERE policy = 'h';
+SELECT sweeper.alter_policy('h', new_name => 'g');
 -- nor are many others, whatever their error, until a row has gone after they failed: the cause may be another
 CALL bad_head('P0001', 500);
 UPDATE g SET d = now() - '1 s'::interval WHERE id <= 30;

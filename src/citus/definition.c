@@ -317,6 +317,7 @@ update(const SswDefinitionChange *c)
 								" (SELECT %s, coalesce(r.held_reason, p.held_reason), coalesce(r.held_at, p.held_at), " BOUND
 								" FROM pg_catalog.jsonb_populate_record(NULL::sweeper.policy, $2::pg_catalog.jsonb) AS r)"
 								" WHERE p.policy_id = $1", list, list), id, definition);
+	ssw_policy_store_name_failed_rows(id);
 	/* a change may have been the repair */
 	ssw_definition_run("UPDATE sweeper.policy SET failures = 0, failing_since = NULL, broken = false, retry_at = NULL, last_error = NULL, last_sqlstate = NULL"
 					   " WHERE policy_id = $1 AND failures > 0", id, "");

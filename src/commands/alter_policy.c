@@ -137,6 +137,7 @@ update_policy(const SswArgs *a, const SswPolicy *p, const SswPreview *v, Relatio
 	ssw_policy_store_exec(psprintf("UPDATE sweeper.policy SET (%s) = ROW(%s) WHERE policy_id = %d",
 								   q.columns.data, q.params.data, p->id),
 						  q.n, q.types, q.values, q.nulls);
+	ssw_policy_store_name_failed_rows(p->id);
 }
 
 /* Whether the relation still is what was registered. */

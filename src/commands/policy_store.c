@@ -179,3 +179,14 @@ ssw_policy_store_remove(int policy_id, const char *name)
 	ssw_policy_xact_changed(policy_id, SSW_SCAN_REMOVE);
 	ssw_rights_forget_policy(policy_id);
 }
+
+/* The policy may have another name: its failed rows have it, too. */
+void
+ssw_policy_store_name_failed_rows(int policy_id)
+{
+	Oid			type = INT4OID;
+	Datum		value = Int32GetDatum(policy_id);
+
+	ssw_policy_store_exec("UPDATE sweeper.failed_row AS f SET policy = p.policy FROM sweeper.policy AS p"
+						  " WHERE p.policy_id = $1 AND f.policy_id = p.policy_id AND f.policy <> p.policy", 1, &type, &value, NULL);
+}

@@ -31,6 +31,7 @@ extern int	ssw_policy_store_exec(const char *sql, int nargs, Oid *types, Datum *
 								  const char *nulls);
 extern void ssw_policy_store_log(int policy_id, const char *name, const char *change, const char *old);
 extern char *ssw_policy_store_json(int policy_id);
+extern void ssw_policy_store_name_failed_rows(int policy_id);
 extern void ssw_policy_store_remove(int policy_id, const char *name);
 
 #endif							/* SSW_POLICY_STORE_H */
