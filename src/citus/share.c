@@ -23,6 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "lib/stringinfo.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -165,6 +166,12 @@ prepare_nodes(void *arg)
 	require_answers();
 	if (!ssw_definition_is_shared())
 	{
+		/* the table is to be read here, whatever node is frozen */
+		if (ssw_definition_run("SELECT 1 FROM pg_catalog.pg_dist_node WHERE groupid = 0", 0, "") == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the cluster does not know the address of its coordinator"),
+					 errhint("SELECT citus_set_coordinator_host('...');")));
 		enable_timeout_after(STATEMENT_TIMEOUT, CREATE_MS);
 		ssw_definition_run("SELECT 1 FROM pg_catalog.create_reference_table('sweeper.shared_policy')", 0, "");
 	}
@@ -180,6 +187,16 @@ limit_connections(const SswDefinitionChange *c)
 	enable_timeout_after(STATEMENT_TIMEOUT, ANSWER_MS);
 }
 
+/* The policies that are to be shared, in this round: int[] as text. */
+static char *shared_here;
+
+/* On every node: one that was away may have rows that are gone on the others, and that nobody sees here. */
+static void
+erase_others(void)
+{
+	ssw_definition_run("DELETE FROM sweeper.shared_policy WHERE policy_id <> ALL ($2::pg_catalog.int4[])", 0, shared_here);
+}
+
 static void
 write_definition(const SswDefinitionChange *c)
 {
@@ -188,13 +205,14 @@ write_definition(const SswDefinitionChange *c)
 					   " SELECT $1, d ->> 'policy', pg_catalog.clock_timestamp(), d FROM (VALUES ($2::pg_catalog.jsonb)) AS v (d)"
 					   " ON CONFLICT (policy_id) DO UPDATE SET policy = excluded.policy, changed_at = excluded.changed_at, definition = excluded.definition",
 					   c->here->shared_as, c->here->text);
+	erase_others();
 }
 
 static void
 erase_definition(const SswDefinitionChange *c)
 {
 	limit_connections(c);
-	ssw_definition_run("DELETE FROM sweeper.shared_policy WHERE policy_id = $1", c->shared->shared_as, "");
+	erase_others();
 }
 
 /* What has changed here has to be written to all nodes. */
@@ -203,6 +221,7 @@ list_unshared(SswDefinitionRound *r)
 {
 	List	   *here;
 	List	   *shared;
+	StringInfoData ids;
 	ListCell   *lc;
 
 	here = ssw_definition_read_distributed();
@@ -210,14 +229,17 @@ list_unshared(SswDefinitionRound *r)
 	ssw_definition_list_moved(r, shared);
 	foreach(lc, r->moved)
 		here = lappend(here, ((SswDefinitionChange *) lfirst(lc))->here);
+	initStringInfo(&ids);
 	foreach(lc, here)
 	{
 		SswDefinition *p = lfirst(lc);
 		SswDefinition *s = ssw_definition_find(shared, p->shared_as);
 
+		appendStringInfo(&ids, "%c%d", ids.len == 0 ? '{' : ',', p->shared_as);
 		if (s == NULL || (p->text[0] != '\0' && strcmp(s->text, p->text) != 0))
 			ssw_definition_add(&r->changes, write_definition, p, NULL);
 	}
+	shared_here = psprintf("%s}", ids.len == 0 ? "{" : ids.data);
 	foreach(lc, shared)
 		if (!ssw_definition_find(here, ((SswDefinition *) lfirst(lc))->shared_as))
 		ssw_definition_add(&r->changes, erase_definition, NULL, lfirst(lc));
