@@ -20,7 +20,6 @@ sub all_have { my ($what, $sql, @nodes) = @_; ok(wait_for($_, $sql), $_->name . 
 sub processes { my ($node) = @_; my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid'); return ($postmaster, split /\n/, `pgrep -P $postmaster`) }
 sub field { my ($expression) = @_; return "SELECT $expression FROM sweeper.policy WHERE policy = 't'" }
 
-sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')');
 add($_) for $one, $two;
 sql(q{CREATE EXTENSION session_sweeper; CREATE ROLE keeper LOGIN; CREATE TABLE t (id bigint PRIMARY KEY, d timestamptz NOT NULL, gone int); ALTER TABLE t DROP COLUMN gone;
     ALTER TABLE t OWNER TO keeper; CREATE INDEX ON t (d); SELECT create_distributed_table('t', 'id', shard_count => 6)});
@@ -33,6 +32,9 @@ sql('ALTER ROLE keeper LOGIN');
 # a transaction that is rolled back leaves nothing; one that is committed reaches all nodes
 sql("BEGIN; SELECT sweeper.register('t', 'not', deadline => 'd'); ROLLBACK");
 sql("SELECT sweeper.register('t', deadline => 'd', start => 'now', fuse_fraction => 1, batch_size => 11, rate_limit => 100000)");
+# the nodes must know the coordinator: else what is shared would have to be read from one of them, which may freeze
+ok(wait_for($coordinator, q{SELECT next_step ~ 'citus_set_coordinator_host' FROM sweeper.problem WHERE problem = 'definitions not shared'}), 'the coordinator is not a node yet');
+sql("SELECT citus_set_coordinator_host('127.0.0.1', " . $coordinator->port . ')');
 all_have('has the policy', field("batch_size = 11 AND owner = 'keeper'::regrole AND relid = 't'::regclass AND columns = sweeper._columns('t'::regclass)"), @node[ 0 .. 2 ]);
 sql("INSERT INTO t SELECT i, now() FROM generate_series(1, 500) AS i");
 ok(wait_for($coordinator, 'SELECT count(*) = 0 FROM t'), 'the dead rows are gone');
@@ -95,6 +97,14 @@ is(sql("SELECT next_step FROM sweeper.problem_all WHERE problem = 'definition no
 $one->safe_psql('postgres', $next_step);
 ok(wait_for($one, "SELECT count(*) = 0 FROM sweeper.problem"), 'until it is free');
 is($one->safe_psql('postgres', "SELECT string_agg(policy || ' ' || relation, ', ' ORDER BY policy) FROM sweeper.policy WHERE policy IN ('u', 'u here')"), 'u public.u, u here public.own', 'then it is applied');
+
+# a node comes back with a definition that is gone, and whose name another has got
+my $shard = sql("SELECT shardid FROM pg_dist_shard WHERE logicalrelid = 'sweeper.shared_policy'::regclass");
+$one->safe_psql('postgres', "SET citus.override_table_visibility = off; SET citus.enable_manual_changes_to_shards = on; INSERT INTO sweeper.shared_policy_$shard (policy_id, policy, changed_at, definition)
+    SELECT 9999, policy, now() - interval '1 day', definition FROM sweeper.shared_policy_$shard WHERE policy = 'u'");
+ok(wait_for($one, "SELECT count(*) = 2 FROM sweeper.policy WHERE relation = 'public.u' AND shared_as IS NOT NULL"), 'it has both');
+sql("SELECT sweeper.alter_policy('u', batch_size => 13)");
+all_have('a change leaves one', "SELECT count(*) = 1 AND bool_and(policy = 'u' AND batch_size = 13) FROM sweeper.policy WHERE relation = 'public.u' AND shared_as IS NOT NULL", $one);
 
 # a function that is made again
 my $hook = q{CREATE FUNCTION hook(text[]) RETURNS void LANGUAGE plpgsql AS 'BEGIN END'};

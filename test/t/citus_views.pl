@@ -108,7 +108,7 @@ $workers[0]->safe_psql('postgres', "SELECT sweeper.resume('c')");
 # seats are counted on the node where their pool was made
 sql("SELECT sweeper.create_pool('cad', seats => 1)");
 is(sql("SELECT seats_used FROM sweeper.acquire('cad', 'ann'); SELECT count(*) FROM sweeper.acquire('cad', 'bob')"), "1\n0", 'seats on the coordinator');
-like(($workers[0]->psql('postgres', "SELECT sweeper.acquire('cad', 'bob')"))[2], qr/pool "cad" does not exist.*lists the pools of this server/s, 'a worker does not know the pool');
+like(($workers[0]->psql('postgres', "SELECT sweeper.acquire('cad', 'bob')"))[2], qr/pool "cad" does not exist.*lists the pools of this database/s, 'a worker does not know the pool');
 
 sub key_at
 {
