@@ -44,7 +44,6 @@ SELECT length(sweeper.alter_policy('win', maintenance_window => repeat('10:00-11
 SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 Mars/Phobos');
 \set VERBOSITY default
 SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 UTC+2');
-SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 CET');
 SELECT sweeper.alter_policy('win', maintenance_window => '10:00-11:00 Sat5');
 SELECT sweeper.alter_policy('win', maintenance_window => 'at night');
 SELECT sweeper.alter_policy('win', reset => '{maintenance_window}');

@@ -28,6 +28,10 @@ SELECT args, try(args) FROM unnest(ARRAY[
     $$deadline => 'd', filter => 'day < ''today'''$$,
     $$deadline => 'd', filter => 'local < timestamp ''tomorrow'''$$,
     $$deadline => 'd', filter => 'age(local) > interval ''1 h'''$$,
+    $$deadline => 'd', filter => 'age(now(), d) > interval ''1 mon'''$$,
+    $$deadline => 'd', filter => 'day = ANY (''{yesterday}'')'$$,
+    -- the setting knows its summer, AT TIME ZONE does not
+    $$deadline => 'local', timezone => 'CET'$$,
     $$deadline => 'd', filter => 'day < localtimestamp - interval ''19 h'''$$,
     $$deadline => 'date_trunc(''day'', d) + interval ''1 day'''$$,
     $$deadline => 'local AT TIME ZONE current_setting(''TimeZone'')'$$,
@@ -47,6 +51,7 @@ SELECT args, try(args) FROM unnest(ARRAY[
     $$deadline => 'd', filter => 'day_of(d) < ''2027-01-01'''$$,
     -- said which zone
     $$deadline => 'local', timezone => 'America/Bogota'$$,
+    $$deadline => 'local', timezone => 'Japan'$$,
     $$deadline => 'local AT TIME ZONE ''America/Bogota'''$$,
     $$deadline => '(sess->>''local'')::timestamp AT TIME ZONE ''America/Bogota'''$$,
     $$deadline => '(sess->>''utc'')::timestamptz'$$,

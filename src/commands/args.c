@@ -14,9 +14,12 @@
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "pgtime.h"
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
@@ -397,13 +400,39 @@ ssw_args_fill_limits(const SswArgs *a, SswPolicy *p)
 				 errdetail("With a longer one, a deadlock could cancel the application instead of the sweep.")));
 }
 
+/* AT TIME ZONE, by which passes read the column, takes a name that is also an abbreviation for that. */
+static void
+check_no_abbreviation(const char *zone)
+{
+	pg_tz	   *tz = pg_tzset(zone);
+
+	for (int month = 1; month <= 7; month += 6)
+	{
+		struct pg_tm tm = {.tm_year = 2020,.tm_mon = month,.tm_mday = 1};
+		int			offset = DetermineTimeZoneOffset(&tm, tz);
+		Timestamp	local;
+
+		(void) tm2timestamp(&tm, 0, NULL, &local);
+		if (DatumGetTimestampTz(DirectFunctionCall2(timestamp_zone, CStringGetTextDatum(zone), TimestampGetDatum(local))) !=
+			local + offset * USECS_PER_SEC)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("time zone \"%s\" is also an abbreviation", zone),
+					 errdetail("AT TIME ZONE '%s' has no summer time, but the setting timezone = '%s' has.", zone, zone),
+					 errhint("Use a name like 'Europe/Berlin' from pg_timezone_names.")));
+	}
+}
+
 /* Fill all other fields; those that need the relation are checked with it. */
 void
 ssw_args_fill(const SswArgs *a, SswPolicy *p)
 {
 	fill_fields(a, p, false);
 	if (p->timezone)
+	{
 		p->timezone = ssw_window_zone(p->timezone);
+		check_no_abbreviation(p->timezone);
+	}
 	p->search_path = stored_search_path(p->search_path);
 	check_together(p);
 }

@@ -54,7 +54,9 @@ is_instant(Oid type)
 static bool
 is_local(Oid type)
 {
-	type = getBaseType(type);
+	Oid			element = get_element_type(getBaseType(type));
+
+	type = getBaseType(OidIsValid(element) ? element : type);
 	return type == TIMESTAMPOID || type == DATEOID || type == TIMEOID || type == TIMETZOID;
 }
 
@@ -98,6 +100,8 @@ look_at_function(Oid func, void *context)
 
 	if (func >= FirstGenbkiObjectId && (zone->instants || zone->local_times))
 		zone->function = func;
+	else if (func == F_AGE_TIMESTAMPTZ_TIMESTAMPTZ) /* is called immutable */
+		zone->needed = true;
 	else if (func < FirstGenbkiObjectId && func_volatile(func) != PROVOLATILE_IMMUTABLE)
 		zone->needed |= func == F_CURRENT_SETTING_TEXT || func == F_CURRENT_SETTING_TEXT_BOOL || func == F_AGE_TIMESTAMP ||
 			(zone->instants && !is_without_zone(zone->node, func));
@@ -151,30 +155,33 @@ typedef struct Parsed
 } Parsed;
 
 static bool
-has_local_constant(Node *node, void *context)
+collect_local_constants(Node *node, void *context)
 {
-	if (node == NULL)
-		return false;
-	return (IsA(node, Const) && is_local(((Const *) node)->consttype)) || expression_tree_walker(node, has_local_constant, context);
+	List	  **found = context;
+
+	if (node && IsA(node, Const) && is_local(((Const *) node)->consttype))
+		*found = lappend(*found, node);
+	return node && expression_tree_walker(node, collect_local_constants, context);
 }
 
-static Node *
-parse_in_zone(const Parsed *m, const char *zone)
+/* The local times that the text has in a zone. */
+static List *
+local_constants(const Parsed *m, const char *zone)
 {
 	int			level = NewGUCNestLevel();
-	Node	   *node;
+	List	   *found = NIL;
 
 	(void) set_config_option("TimeZone", zone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	node = ssw_expr_parse_here(m->rel, m->field, m->sql);
+	(void) collect_local_constants(ssw_expr_parse_here(m->rel, m->field, m->sql), &found);
 	AtEOXact_GUC(true, level);
-	return node;
+	return found;
 }
 
 /* 'today' is a constant; it is never the same day in both of these zones. */
 static bool
 names_a_day(const Parsed *m)
 {
-	return has_local_constant(m->ours, NULL) && !equal(parse_in_zone(m, "Etc/GMT+12"), parse_in_zone(m, "Etc/GMT-14"));
+	return !equal(local_constants(m, "Etc/GMT+12"), local_constants(m, "Etc/GMT-14"));
 }
 
 static void

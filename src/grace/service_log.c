@@ -291,11 +291,13 @@ ssw_service_alive(bool last)
  * time by which they judge before they call.
  */
 static void
-note_jump(int64 offset)
+note_jump(void)
 {
+	int64		offset;
 	int64		jump;
 
 	LWLockAcquire(service->lock, LW_EXCLUSIVE);
+	offset = clock_offset();
 	jump = offset - service->clock_offset;
 	service->clock_offset = offset;
 	if (jump > JUMP_US)
@@ -320,7 +322,7 @@ ssw_service_watch_clock(void)
 
 	called = true;
 	last_offset = offset;
-	note_jump(offset);
+	note_jump();
 	return set;
 }
 
@@ -332,7 +334,7 @@ ssw_service_check_clock(void)
 	int64		known = service->clock_offset;
 
 	if (service->began != 0 && (offset - known > JUMP_US || known - offset > JUMP_US))
-		note_jump(offset);
+		note_jump();
 }
 
 /*

@@ -185,9 +185,9 @@ in_retention(const SswPolicy *p, const TouchedRow *r)
 
 	if (p->keep_for_us == 0 || !r->has_due || r->due > now)
 		return false;
-	cutoff = ssw_grace_cutoff_of_row(p, r->ttl_us, now);
-	return !TIMESTAMP_IS_NOBEGIN(cutoff) && r->due <= cutoff + p->keep_for_us &&
-		!ssw_arrival_covers(p, r->leaf, r->ttl_us, now);
+	/* is it one that would be deleted when that time is over? */
+	cutoff = ssw_grace_cutoff_of_row(p, r->ttl_us, now + p->keep_for_us);
+	return r->due <= cutoff && !ssw_arrival_covers(p, r->leaf, r->ttl_us, now);
 }
 
 /* S2: has the session ended, though its row is there?  b is what memory has of it, or null. */

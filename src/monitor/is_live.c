@@ -38,14 +38,15 @@ lives(SswPolicy *p, const SswRowFacts *r, TimestampTz now)
 
 	if (!r->found || r->excluded)
 		return false;
-	ssw_grace_cutoffs(p, now, cutoffs);
-	if (p->ndeadlines > 1 && r->has_due[1] && r->due[1] <= cutoffs[1] + p->keep_for_us)
+	/* one that would be deleted when it is not kept any more is dead */
+	ssw_grace_cutoffs(p, now + p->keep_for_us, cutoffs);
+	if (p->ndeadlines > 1 && r->has_due[1] && r->due[1] <= cutoffs[1])
 		return false;
 	if (!r->has_due[0] && p->on_null == SSW_NULL_EXPIRE)
 		return false;
-	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0] + p->keep_for_us)
+	if (!r->has_due[0] || r->in_grace || r->due[0] > cutoffs[0])
 		return true;
-	return ssw_alive_holds(p, ssw_partition_shard(p, r->leaf), r->key, r->due[0], cutoffs[0] + p->keep_for_us);
+	return ssw_alive_holds(p, ssw_partition_shard(p, r->leaf), r->key, r->due[0], cutoffs[0]);
 }
 
 /* The policy of that name, if its rows can be looked at: before rights on its table, which may be gone. */

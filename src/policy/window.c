@@ -109,22 +109,21 @@ parse(const char *s, Span *spans, const char **zone)
 }
 
 /*
- * A zone by name, as PostgreSQL spells it.  What has no slash can be an offset, which POSIX
- * counts towards the west, or an abbreviation: AT TIME ZONE 'CET' knows no summer, but the
- * setting does.  Errors: 22023.
+ * A zone by name, as PostgreSQL spells it.  What looks like an offset is refused: POSIX
+ * counts them towards the west, so "UTC+3" is not what its reader thinks.  Errors: 22023.
  */
 char	   *
 ssw_window_zone(const char *name)
 {
-	bool		full = isalpha((unsigned char) name[0]) &&
-	(strchr(name, '/') != NULL || pg_strcasecmp(name, "UTC") == 0 || pg_strcasecmp(name, "GMT") == 0);
-	pg_tz	   *tz = full ? pg_tzset(name) : NULL;
+	bool		offset = !isalpha((unsigned char) name[0]) ||
+	(strchr(name, '/') == NULL && (strpbrk(name, "+-") != NULL || isdigit((unsigned char) name[strlen(name) - 1])));
+	pg_tz	   *tz = offset ? NULL : pg_tzset(name);
 
 	if (tz == NULL || !pg_tz_acceptable(tz))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("time zone \"%s\" is not the name of a time zone", name),
-				 full ? 0 : errdetail("An abbreviation has no summer time, and in an offset positive numbers would mean west of Greenwich."),
+				 offset ? errdetail("In an offset, positive numbers would mean west of Greenwich.") : 0,
 				 errhint("Use a name like 'UTC' or 'Europe/Berlin' from pg_timezone_names.")));
 	return pstrdup(pg_get_timezone_name(tz));
 }

@@ -176,9 +176,16 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM sweeper.cleanup_event WHER
 
 # A row that no pass has compared with memory was not judged by the service before a crash: it has a grace after it.
 $register->('held', '12 s');
+# dead rows that are kept, for longer than the grace after a crash
+$node->safe_psql('postgres', q{CREATE TABLE kept (id int PRIMARY KEY, d timestamptz, ttl interval DEFAULT '5 s'); CREATE TABLE kept_own (LIKE kept INCLUDING ALL);
+    SELECT sweeper.register('kept', deadline => 'd', ttl => '5 s', heartbeats => true, keep_for => '1 h', check_every => '0'),
+        sweeper.register('kept_own', deadline => 'd', ttl_column => 'ttl', heartbeats => true, keep_for => '1 h', check_every => '0')});
 crash($node, 'launcher');
+$node->safe_psql('postgres', "INSERT INTO $_ VALUES (1, now() - interval '1 s'), (2, now() - interval '1 s')") for qw(kept kept_own);
+is($node->safe_psql('postgres', "SELECT sweeper.is_live('kept', '1'), sweeper.touch('kept', 1), sweeper.is_live('kept_own', '1'), sweeper.touch('kept_own', 1)"), 't|t|t|t', 'after a crash their sessions may live');
 wait_for($node, "SELECT cardinality(horizons) > 0 FROM sweeper.policy WHERE policy = 'held'", 'the crash is noted');
 wait_for($node, "SELECT clock_timestamp() > service_start + interval '7 s' FROM sweeper._cluster()", 'time passes');
+is($node->safe_psql('postgres', "SELECT sweeper.is_live('kept', '2'), sweeper.touch('kept', 2), sweeper.is_live('kept_own', '2'), sweeper.touch('kept_own', 2)"), 'f|f|f|f', 'after one time to live they do not');
 $only_in_memory->('held', 1, "+ interval '500 ms'");
 my $seen = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
 wait_for($node, "SELECT horizons[cardinality(horizons)] > '$seen'::timestamptz + interval '600 ms' FROM sweeper.policy WHERE policy = 'held' AND pg_reload_conf()", 'the start is noted again');
