@@ -18,12 +18,12 @@
 
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "lib/stringinfo.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 

@@ -142,7 +142,7 @@ add_outages(Past *past, TimestampTz since, TimestampTz now)
 	}
 }
 
-/* All that is known of the time before now.  Until service begins, which is in a moment, nobody knows: it is as if it began now. */
+/* All that is known of the time before now.  Until service begins nobody knows it: then it is as if that began now. */
 static void
 recall(const SswPolicy *p, Past *past)
 {

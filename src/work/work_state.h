@@ -15,7 +15,8 @@
 
 /* Reasons why the coordinator is to look. */
 #define SSW_WORK_COMMANDS		0x01	/* commands or runners have changed */
-#define SSW_WORK_LEFT_OVER		0x02	/* others held rows of a lost worker */
+#define SSW_WORK_LEFT_OVER		0x02	/* rows of a lost worker: others held
+										 * them, or they were too many */
 #define SSW_WORK_APPENDED		0x04	/* rows were appended */
 #define SSW_WORK_EVENTS			0x08	/* listeners are to be notified */
 #define SSW_WORK_EVENTS_LOST	0x10	/* of more than memory holds */
