@@ -8,16 +8,18 @@ cluster "${steady[@]}" "shared_buffers = '8GB'"
 audit_tables
 
 # A small table gives a short time, which needs more runs.
-many() { echo $((runs * ($1 < 2000000 ? 5 : $1 < 10000000 ? 2 : 1))); }
+many() { echo $(($1 < 2000000 ? 5 : $1 < 10000000 ? 2 : 1)); }
 
 shapes=${SHAPES:-ordered shuffled hours single clustered wide text composite indexes partitions}
 fill ordered "${sizes##* }" && side_group >/dev/null # WAL files and caches come to be
 for shape in $shapes; do
-    for size in $sizes; do
-        if [ "$shape" = wide ]; then few=$((size / 10)); else few=$size; fi
-        for run in $(seq "$(many "$size")"); do
-            run_side "$run" "$shape" group "$few"
-            tail -n 1 "$shape.group" | awk -v rows="$few" '{print 2000 * $1 / rows}' >>"$shape.$size"
+    for round in $(seq "$runs"); do # all sizes in each, as a machine's speed drifts
+        for size in $sizes; do
+            if [ "$shape" = wide ]; then few=$((size / 10)); else few=$size; fi
+            for run in $(seq "$(many "$size")"); do
+                run_side "$round$run" "$shape" group "$few"
+                tail -n 1 "$shape.group" | awk -v rows="$few" '{print 2000 * $1 / rows}' >>"$shape.$size"
+            done
         done
     done
 done
