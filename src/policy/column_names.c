@@ -63,7 +63,13 @@ find_renamed(SswPolicy *p, ArrayType *columns)
 
 		/* one that had been dropped before is empty */
 		if (was[0] == '\0' || (now && strcmp(was, now) == 0))
+		{
+			/* there may be many, in memory that stays */
+			pfree(was);
+			if (now)
+				pfree(now);
 			continue;
+		}
 		p->columns_changed = true;
 		if (now == NULL && get_attnum(p->relid, was) != InvalidAttrNumber)
 			continue;

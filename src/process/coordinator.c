@@ -52,6 +52,8 @@
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
+/* For tables of the extension; those of policies are not waited for. */
+#define LOCK_TIMEOUT		"5s"
 /* An update that was prepared wakes nobody when it commits. */
 #define OTHER_VERSION_US	USECS_PER_SEC
 /* How late are rows that a brake holds?  Looked at no more often, and in such a part of the time. */
@@ -138,28 +140,29 @@ is_doubted(const SswWatch *w, uint64 request, TimestampTz now)
 	return (request && w->policy->filter_unread) || (w->trusted >= SSW_TRUSTED_LOOKS - 1 && !ssw_throttle_rests(w->policy, now, &rest));
 }
 
-/* Look at one policy if it is time, or somebody asked for it. */
-static void
+/* Look at one policy if it is time, or somebody asked for it.  False: it wants a pass, and there is no room. */
+static bool
 look(SswWatch *w, TimestampTz now)
 {
 	uint64		generation = ssw_watch_list_generation();
 	uint64		request;
 	bool		gone;
 	bool		due;
+	bool		room = true;
 
 	if (w->policy == NULL || w->pass != NULL || now < w->not_before || ssw_watch_patient(w, now))
-		return;
+		return true;
 	request = ssw_request_pending(w, &generation);
 	if (request)
 		now = GetCurrentTimestamp();	/* what was due when it was called */
 	if (!w->runs)
 	{
 		look_at_braked(w, request, now);
-		return;
+		return true;
 	}
 	gone = ssw_passes_gone_at(w) <= now;
 	if (request == 0 && !w->owed && !gone && now < ssw_min(w->next_look, ssw_passes_refresh_at(w)))
-		return;
+		return true;
 	w->rest.state = SSW_POLICY_UNKNOWN;
 	memset(w->low, 0, sizeof(w->low));
 	if (request)
@@ -175,7 +178,7 @@ look(SswWatch *w, TimestampTz now)
 		if (error)
 		{
 			note_probe_error(w, error, request, now);
-			return;
+			return true;
 		}
 		due = w->unprobed || (w->earliest != 0 && w->earliest <= now) || is_doubted(w, request, now);
 		w->looks++;
@@ -188,11 +191,13 @@ look(SswWatch *w, TimestampTz now)
 	else if (request != 0 || w->owed || !ssw_passes_rest(w, now, gone))
 	{
 		ssw_passes_open(w, generation, now, request != 0 || w->owed);
-		if (w->pass)
+		room = w->pass != NULL;
+		if (room)
 			w->pass->request = request;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
 	}
 	ssw_passes_publish(w, NULL);
+	return room;
 }
 
 /* Find passes that have ended, or must, and have no worker any more; stop: all end, after the batches that workers are at. */
@@ -501,6 +506,8 @@ ssw_coordinator_main(Datum main_arg)
 	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
+	/* somebody may hold a table of ours: others need this place, and we begin again */
+	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 	ssw_watch_list_init();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
 

@@ -5,7 +5,8 @@
  * Runs in the coordinator, in the transaction of a round.  When the looks at the policies
  * of one owner have taken that time, the rest of them waits for the next round, which comes
  * at once and begins with them.  So tables with very many partitions delay others' policies
- * by little more than that.
+ * by little more than that.  Where none was left out, the next rounds begin with the first
+ * policy for whose pass there was no room: so they take turns.
  *
  * Shares nothing; a crash leaves nothing behind.
  */
@@ -39,6 +40,7 @@ bool
 ssw_owner_budget_each(List *watches, int *first, SswLook look, TimestampTz now)
 {
 	int			left_out = -1;
+	int			no_room = -1;
 	List	   *all = NIL;		/* of those whose looks took long */
 	TimestampTz began = GetCurrentTimestamp();
 
@@ -54,7 +56,8 @@ ssw_owner_budget_each(List *watches, int *first, SswLook look, TimestampTz now)
 			left_out = left_out < 0 ? k : left_out;
 			continue;
 		}
-		look(w, now);
+		if (!look(w, now) && no_room < 0)
+			no_room = k;
 		ended = GetCurrentTimestamp();
 		if (w->policy && ended - began > LONG_LOOK_US)
 		{
@@ -68,6 +71,7 @@ ssw_owner_budget_each(List *watches, int *first, SswLook look, TimestampTz now)
 		}
 		began = ended;
 	}
-	*first = Max(0, left_out);
+	if (left_out >= 0 || no_room >= 0)
+		*first = left_out >= 0 ? left_out : no_room;
 	return left_out < 0;
 }

@@ -7,11 +7,12 @@
 
 #include "process/watched_policy.h"
 
-typedef void (*SswLook) (SswWatch *w, TimestampTz now);
+/* False: there was no room for a pass that it wants. */
+typedef bool (*SswLook) (SswWatch *w, TimestampTz now);
 
 /*
  * Look at each, beginning with number *first, which is then that of the first one that was
- * left out.  False: some were left out, and the next round must come at once.
+ * left out, or had no room.  False: some were left out, and the next round must come at once.
  */
 extern bool ssw_owner_budget_each(List *watches, int *first, SswLook look, TimestampTz now);
 

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "base/process_slot.h"
 #include "work/append_demand.h"
 #include "process/pass_assign.h"
 #include "process/worker_quota.h"
@@ -153,6 +154,17 @@ give(SswWatch *w, SswProc *proc, TimestampTz now)
 	w->served_at = now;
 }
 
+/* How many workers of a pass ignore that they were cancelled. */
+static int
+stuck_workers(const SswPass *pass, TimestampTz now)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		n += SswProcs[i].kind == SSW_PROC_WORKER && SswProcs[i].pass == pass - SswPasses && ssw_process_ignores_cancel(&SswProcs[i], now);
+	return n;
+}
+
 /* Give passes and appended rows to idle workers, and tell the launcher how many are wanted. */
 void
 ssw_assign(List *watches, TimestampTz now)
@@ -181,7 +193,7 @@ ssw_assign(List *watches, TimestampTz now)
 			w->pass->yield = false;
 		w->pass->target = ssw_max(w->pass->target, useful_workers(w));
 		if (w->pass->end == SSW_END_NONE)
-			wanted += ssw_quota_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target;
+			wanted += (ssw_quota_has_its_share(w->policy->owner) ? w->pass->workers : w->pass->target) - stuck_workers(w->pass, now);
 	}
 	coming = count_coming(now);
 	for (;;)

@@ -23,6 +23,7 @@
 #include "process/policy_row.h"
 #include "process/policy_watch.h"
 #include "process/sweep_request.h"
+#include "process/worker_quota.h"
 #include "process/written_tables.h"
 
 /* So many passes look at a row between refresh_ahead and its deadline. */
@@ -179,15 +180,6 @@ refill(SswWatch *w, TimestampTz now)
 		Min(p->backlog_rate, Max(0, w->backlog_tokens) + elapsed * p->backlog_rate) : -1;
 }
 
-static SswPass *
-free_pass(void)
-{
-	for (int i = 0; i < SswShared->nprocs; i++)
-		if (!SswPasses[i].in_use)
-			return &SswPasses[i];
-	return NULL;
-}
-
 /*
  * How far a pass looks ahead for rows that heartbeats keep alive.  Several passes
  * see a row before its deadline; the caller holds the lock.
@@ -277,7 +269,7 @@ ssw_passes_rest(SswWatch *w, TimestampTz now, bool gone)
 	return true;
 }
 
-/* Open a pass in shared memory; its row is written when it finds a row. */
+/* Open a pass in shared memory, if there is room; its row is written when it finds a row. */
 void
 ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 {
@@ -286,22 +278,22 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	ConditionVariable cv;
 	SswPass    *pass;
 	TimestampTz cutoffs[2] = {DT_NOBEGIN, DT_NOBEGIN};
+	uint64		disconnects = w->disconnects;
 
+	/* the pass takes what is posted */
 	if (p->id == SSW_SESSION_POLICY_ID)
-	{
-		/* the pass takes what is posted */
-		(void) ssw_attach_posted(NULL, &w->disconnects);
-		w->disconnects_at = now + GONE_AGAIN_US;
-	}
+		(void) ssw_attach_posted(NULL, &disconnects);
 	refill(w, now);
 	if (requested)
 		w->rest.state = SSW_POLICY_UNKNOWN;
 	if (w->rest.state == SSW_POLICY_UNKNOWN)
 		ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass = free_pass();
+	pass = ssw_quota_free_pass(p->owner);
 	if (pass)
 	{
+		w->disconnects = disconnects;
+		w->disconnects_at = now + GONE_AGAIN_US;
 		cv = pass->collector_cv;
 		memset(pass, 0, sizeof(SswPass));
 		pass->collector_cv = cv;

@@ -113,19 +113,20 @@ follow_rename(SswPolicy *p)
 }
 
 /* Can rows be written that depend on activity?  Passes do not find out while none is due. */
-static void
+static bool
 look_whether_blocked(SswWatch *w, TimestampTz now)
 {
 	SswPolicy  *p = w->policy;
 	SswBlock	block = SSW_BLOCK_NONE;
 
 	if (p == NULL || !ssw_outage_watches(p) || now < w->block_look_at)
-		return;
+		return true;
 	if (!ssw_partition_is_writable(p->relid))
 		block = SSW_BLOCK_LOCK;
 	else if (XactReadOnly || (p->heartbeats && (w->unfit || p->failures > 0)))
 		block = SSW_BLOCK_OTHER;
 	w->block_look_at = ssw_outage_look(p, block, now, &w->blocked_since);
+	return true;
 }
 
 /* Which policies are blocked?  Returns when the next look is. */

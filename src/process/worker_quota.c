@@ -10,6 +10,11 @@
  * submitted commands) has at most max_workers - 1 places, and at least one: it gets
  * no more, and a batch that keeps one for long is cancelled.
  *
+ * A process that does not end when it is cancelled keeps no place from others: it counts
+ * for its role only, which has at most max_workers processes with those.
+ *
+ * The last slots for passes are for owners that have none, whichever database's.
+ *
  * Shares SswDatabase and SswProcs, under SswShared->lock.  A crash empties both.
  */
 #include "postgres.h"
@@ -27,6 +32,8 @@
 #define TENURE_US			(200 * INT64CONST(1000))
 #define MAKE_ROOM_US		(1 * USECS_PER_SEC)
 #define SHORT_US			(60 * USECS_PER_SEC)
+/* A part of the slots for passes. */
+#define LAST_PASSES			4
 /* A role that has all places gives one back when another has waited for so long. */
 #define PATIENCE_US			(2 * USECS_PER_SEC)
 
@@ -48,15 +55,17 @@ ssw_quota_forget_short(void)
 	SswShared->no_slot_at = 0;
 }
 
-/* How many processes of a kind there are, in a database or in all. */
+/* How many places processes of a kind take, in a database or in all. */
 int
 ssw_quota_count(SswProcKind kind, Oid database)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	int			n = 0;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
 		if (SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == kind &&
-			(!OidIsValid(database) || SswProcs[i].database == database))
+			(!OidIsValid(database) || SswProcs[i].database == database) &&
+			!ssw_process_ignores_cancel(&SswProcs[i], now))
 			n++;
 	return n;
 }
@@ -118,6 +127,17 @@ taken_places(void)
 	return ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
 }
 
+/* How many processes run code of a role. */
+static int
+processes_of(Oid role)
+{
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+		n += role_of(&SswProcs[i]) == role;
+	return n;
+}
+
 /*
  * How many places a role has, beyond its share when another role waits.  Where the server
  * has no slot for more, there are only those that are taken.
@@ -126,18 +146,15 @@ static int
 beyond_share(Oid role)
 {
 	int			places = SswShared->no_slot_since != 0 ? ssw_min(ssw_max_workers, taken_places()) : ssw_max_workers;
-	int			n = 0;
 
-	for (int i = 0; i < SswShared->nprocs; i++)
-		n += role_of(&SswProcs[i]) == role;
-	return n - Max(1, places - 1);
+	return processes_of(role) - Max(1, places - 1);
 }
 
-/* Must a role not get another place, because another role waits?  The caller holds the lock. */
+/* Must a role not get another place, because another role waits, or it has all?  The caller holds the lock. */
 bool
 ssw_quota_has_its_share(Oid role)
 {
-	return beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND));
+	return processes_of(role) >= ssw_max_workers || (beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND)));
 }
 
 /*
@@ -156,7 +173,7 @@ ssw_quota_take_back(TimestampTz now)
 		SswProc    *p = &SswProcs[i];
 		Oid			w;
 
-		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || !OidIsValid(role_of(p)) || now - p->state_since < PATIENCE_US ||
+		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || ssw_process_ignores_cancel(p, now) || !OidIsValid(role_of(p)) || now - p->state_since < PATIENCE_US ||
 			(victim && p->state_since <= victim->state_since) || beyond_share(role_of(p)) <= 0)
 			continue;
 		w = waiting_in(role_of(p), now - PATIENCE_US);
@@ -181,6 +198,25 @@ static int
 most_runners(void)
 {
 	return Min(ssw_max_task_workers, ssw_max_workers - 1);
+}
+
+/* A slot for a pass of that owner, or null.  The last ones are for owners that have none.  The caller holds the lock. */
+SswPass *
+ssw_quota_free_pass(Oid owner)
+{
+	SswPass    *found = NULL;
+	bool		has_others = false;
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		has_others = has_others || (SswPasses[i].in_use && SswPasses[i].owner == owner);
+		if (SswPasses[i].in_use)
+			continue;
+		found = &SswPasses[i];
+		n++;
+	}
+	return has_others && n <= Max(1, SswShared->nprocs / LAST_PASSES) ? NULL : found;
 }
 
 /* Is it idle, and not because it is about to be given a pass? */
@@ -234,7 +270,7 @@ make_room(SswProcKind kind, Oid database, Oid role, TimestampTz now)
 		int			n;
 
 		if (p->state == SSW_STATE_FREE || (p->kind != SSW_PROC_RUNNER && (runners_only || p->kind != SSW_PROC_WORKER)) ||
-			(p->kind == kind && p->database == database && p->role == role))
+			(p->kind == kind && p->database == database && p->role == role) || ssw_process_ignores_cancel(p, now))
 			continue;
 		/* one is leaving already, unless it is long in its batch */
 		if ((p->stop && now - p->stop_at < MAKE_ROOM_US) || is_new(p, now))
@@ -305,7 +341,7 @@ longest_without_runner(void)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) &&
+		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && processes_of(d->runner_role) < ssw_max_workers &&
 			(best == NULL || d->runner_since < best->runner_since))
 			best = d;
 	}
@@ -394,7 +430,7 @@ stop_surplus(SswProcKind kind, int most, TimestampTz now)
 		{
 			SswProc    *p = &SswProcs[i];
 
-			if (p->state == SSW_STATE_FREE || p->kind != kind || p->stop)
+			if (p->state == SSW_STATE_FREE || p->kind != kind || p->stop || ssw_process_ignores_cancel(p, now))
 				continue;
 			n++;
 			if (p->latch && (victim == NULL || leaves_before(p, victim)))
@@ -421,6 +457,7 @@ ssw_quota_enforce(TimestampTz now)
 	stop_surplus(SSW_PROC_COORDINATOR, ssw_quota_most_coordinators(now), now);
 	stop_surplus(SSW_PROC_RUNNER, most_runners(), now);
 	for (int i = 0; i < SswShared->nprocs; i++)
-		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop;
+		runners += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].kind == SSW_PROC_RUNNER && !SswProcs[i].stop &&
+			!ssw_process_ignores_cancel(&SswProcs[i], now);
 	stop_surplus(SSW_PROC_WORKER, ssw_max_workers - runners, now);
 }

@@ -14,6 +14,7 @@ extern void ssw_quota_note_no_slot(TimestampTz now);
 extern void ssw_quota_ask_to_leave(SswProc *p, TimestampTz now);
 extern void ssw_quota_no_slot(SswProcKind kind, Oid database, Oid role, TimestampTz now);
 extern bool ssw_quota_has_its_share(Oid role);
+extern SswPass *ssw_quota_free_pass(Oid owner);
 extern void ssw_quota_take_back(TimestampTz now);
 extern void ssw_quota_enforce(TimestampTz now);
 extern Oid	ssw_quota_next_worker(TimestampTz now);

@@ -143,4 +143,19 @@ $node->safe_psql('postgres', "SET synchronous_commit = local; INSERT INTO quick 
 wait_for($node, 'SELECT NOT EXISTS (SELECT FROM quick WHERE id > 20000)', 'swept without the standby');
 $node->stop('fast');
 pass('and stopped');
+
+# more policies of one role have work than there are slots for passes: another role's has one all the same
+my $few = sweeper_node('few', 'max_worker_processes = 8', 'session_sweeper.max_workers = 2');
+$few->safe_psql('postgres', q{
+    CREATE EXTENSION session_sweeper; CREATE ROLE greedy; CREATE ROLE modest; GRANT CREATE ON SCHEMA public TO greedy, modest;
+    SET ROLE greedy;
+    CREATE FUNCTION slow(text[]) RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); END'});
+$few->safe_psql('postgres', "SET ROLE greedy; CREATE TABLE greedy_$_ (id int PRIMARY KEY, d timestamptz); INSERT INTO greedy_$_ SELECT i, now() FROM generate_series(1, 1000) AS i; RESET ROLE;
+    SELECT sweeper.register('greedy_$_', deadline => 'd', on_expire => 'slow(text[])', batch_size => 1, start => 'now', check_every => '100 ms', fuse_fraction => 1)") for 1 .. 12;
+wait_for($few, "SELECT count(*) >= 6 FROM sweeper.policy_status WHERE policy LIKE 'greedy%' AND state = 'running'", 'one role has all slots that it may have');
+$few->safe_psql('postgres', q{SET ROLE modest; CREATE TABLE modest (id int PRIMARY KEY, d timestamptz); RESET ROLE;
+    SELECT sweeper.register('modest', deadline => 'd', start => 'now', check_every => '100 ms'); INSERT INTO modest VALUES (1, now())});
+wait_for($few, 'SELECT count(*) = 0 FROM modest', 'another role is served');
+is($few->safe_psql('postgres', 'SELECT count(*) > 0 FROM greedy_12'), 't', 'while the first has work');
+$few->stop;
 done_testing();

@@ -86,6 +86,29 @@ $node->safe_psql('second', 'INSERT INTO o.t3 DEFAULT VALUES');
 ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t3', 'rows of the other database', 'second'), 'a frozen worker that should make room is not waited for');
 kill 'CONT', $frozen;
 
+# One owner has both places with code that cannot be ended: others get places all the same, and that owner no more.
+sql("SET SESSION AUTHORIZATION owner4;
+    CREATE FUNCTION o.hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1000); RETURN OLD; END'");
+sql("SET SESSION AUTHORIZATION owner4; CREATE TABLE o.deaf$_ (id int PRIMARY KEY, d timestamptz NOT NULL);
+    CREATE TRIGGER hang BEFORE DELETE ON o.deaf$_ FOR EACH ROW EXECUTE FUNCTION o.hang(); INSERT INTO o.deaf$_ VALUES (1, now());
+    SELECT FROM sweeper.register('o.deaf$_', deadline => 'd', start => 'now', fuse_fraction => 1)") for 1 .. 2;
+my $hanging = "backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'";
+ok(wait_for($node, "SELECT count(*) = 2 FROM pg_stat_activity WHERE $hanging"), 'one owner has both places');
+my @deaf = split /\n/, sql("SELECT pid FROM pg_stat_activity WHERE $hanging");
+freeze($node, $_) for @deaf;
+sql('INSERT INTO o.t4 DEFAULT VALUES');
+for my $db ('postgres', 'second') {
+    $node->safe_psql($db, 'INSERT INTO o.t5 DEFAULT VALUES');
+    ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t5', "others' rows in $db", $db), "others' rows expire in $db");
+}
+my $t = sql("SET SESSION AUTHORIZATION owner6; SELECT sweeper.submit_sql('SELECT 1')");
+ok(wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task_info WHERE task = '$t'"), 'and so run their commands');
+is(sql('SELECT count(*) FROM o.t4'), 1, 'that owner has no more workers');
+is((grep { kill 0, $_ } @deaf), 2, 'although both are still there');
+kill 'CONT', @deaf;
+ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t4'), 'and has when they have gone');
+sql("SELECT sweeper.unregister('o.deaf$_')") for 1 .. 2;
+
 # The coordinator reads deadlines that an index has computed; what else the owner has in indexes of that table is not run there.
 sql(q{CREATE FUNCTION o.spy() RETURNS int IMMUTABLE LANGUAGE plpgsql SET search_path = pg_catalog AS $$
     BEGIN RAISE LOG 'spied on by %', (SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()); RETURN 1; END $$;
