@@ -420,19 +420,20 @@ SELECT s.minute, s.room, s.category, s.name, s.submitted, s.taken, s.completed, 
 FROM (SELECT date_trunc('minute', e.at) AS minute, i.room, i.category, i.name,
              count(*) FILTER (WHERE e.what = 'in') AS submitted,
              count(*) FILTER (WHERE e.what = 'out') AS left_queue,
-             count(*) FILTER (WHERE e.what = 'out' AND i.claimed_at IS NOT NULL) AS taken,
+             count(*) FILTER (WHERE e.what = 'out' AND i.taken_at IS NOT NULL) AS taken,
              count(*) FILTER (WHERE e.what = 'end' AND i.status = 'completed') AS completed,
              count(*) FILTER (WHERE e.what = 'end' AND i.status = 'failed') AS failed,
              count(*) FILTER (WHERE e.what = 'end' AND i.status = 'cancelled') AS cancelled,
              count(*) FILTER (WHERE e.what = 'end' AND i.status = 'dropped') AS dropped,
-             min(i.claimed_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_min,
-             avg(i.claimed_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_avg,
-             max(i.claimed_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_max,
-             min(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_min,
-             avg(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_avg,
-             max(i.finished_at - i.started_at) FILTER (WHERE e.what = 'end') AS run_max
-      FROM sweeper.task_info AS i
-      CROSS JOIN LATERAL (VALUES ('in', i.enqueued_at), ('out', CASE WHEN i.enqueued_at IS NOT NULL AND i.status <> 'enqueued' THEN coalesce(i.claimed_at, i.finished_at) END), ('end', i.finished_at)) AS e (what, at)
+             min(i.taken_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_min,
+             avg(i.taken_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_avg,
+             max(i.taken_at - i.enqueued_at) FILTER (WHERE e.what = 'out') AS wait_max,
+             min(i.finished_at - i.begun_at) FILTER (WHERE e.what = 'end') AS run_min,
+             avg(i.finished_at - i.begun_at) FILTER (WHERE e.what = 'end') AS run_avg,
+             max(i.finished_at - i.begun_at) FILTER (WHERE e.what = 'end') AS run_max
+      FROM (SELECT t.*, CASE WHEN t.claimed_at >= t.enqueued_at THEN t.claimed_at END AS taken_at, CASE WHEN t.started_at >= t.enqueued_at THEN t.started_at END AS begun_at
+            FROM sweeper.task_info AS t) AS i -- what an earlier attempt has left is older
+      CROSS JOIN LATERAL (VALUES ('in', i.enqueued_at), ('out', CASE WHEN i.enqueued_at IS NOT NULL AND i.status <> 'enqueued' THEN coalesce(i.taken_at, i.finished_at) END), ('end', i.finished_at)) AS e (what, at)
       WHERE e.at IS NOT NULL GROUP BY 1, 2, 3, 4) AS s;
 COMMENT ON VIEW sweeper.stat_task IS 'Tasks of each minute, for each job (commands: null), while tasks are kept; for monitor.';
 COMMENT ON COLUMN sweeper.stat_task.taken IS 'Tasks that were claimed by workers, or started by the server.';

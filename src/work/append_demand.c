@@ -31,8 +31,8 @@ static List *due = NIL;			/* owners (Oid) of tables with rows that are
 static TimestampTz look_at = 0; /* without a reason */
 
 /*
- * Set rows aside whose table or role is gone; delete the streams of such tables that have
- * no rows left.  The others get the present names, which a dump takes along.
+ * Set rows aside whose table or role is gone, a few at a time, because all policies wait;
+ * delete the streams of such tables that have no rows left.  The others get the present names, which a dump takes along.
  */
 static void
 tidy_streams(void)
@@ -42,7 +42,7 @@ tidy_streams(void)
 	"  pg_catalog.format(CASE WHEN c.oid IS NULL THEN 'relation %1$s no longer exists' ELSE 'role \"%2$s\" no longer exists' END, s.relation, s.role) AS why"
 	" FROM sweeper.append_row AS r JOIN sweeper._append_stream AS s USING (stream)"
 	" LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.relid LEFT JOIN pg_catalog.pg_authid AS a ON a.oid = s.role_oid"
-	" WHERE s.here AND (c.oid IS NULL OR a.oid IS NULL) FOR UPDATE OF r SKIP LOCKED),"
+	" WHERE s.here AND (c.oid IS NULL OR a.oid IS NULL) LIMIT 1000 FOR UPDATE OF r SKIP LOCKED),"
 	" mine AS (DELETE FROM sweeper.append_row AS r USING gone WHERE r.ctid = gone.ctid RETURNING r.id, r.stream, r.row_data, gone.code, gone.why)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, code, why FROM mine";
 	static const char *const forget =

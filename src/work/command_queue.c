@@ -86,12 +86,12 @@ ssw_queue_machine(void)
 bool
 ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment)
 {
+	/* all of it by the row that is written: somebody may cancel the task meanwhile */
+#define AGAIN "CASE WHEN $3 = 'failed' AND attempt <= max_retries AND cancel_requested_at IS NULL THEN "
 	static const char *const sql =
-	"WITH r AS (SELECT $3 = 'failed' AND attempt <= max_retries AND cancel_requested_at IS NULL AS again FROM sweeper.task WHERE task = $1)"
-	" UPDATE sweeper.task AS t SET status = CASE WHEN r.again THEN 'allocated' ELSE $3 END,"
-	" finished_at = CASE WHEN NOT r.again THEN clock_timestamp() END, error = $4,"
-	" not_before = CASE WHEN r.again THEN clock_timestamp() + sweeper._backoff(attempt, '1 s', '10 min') END"
-	" FROM r WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING r.again, t.not_before";
+	"UPDATE sweeper.task SET error = $4, status = " AGAIN "'allocated' ELSE $3 END, finished_at = " AGAIN "NULL ELSE clock_timestamp() END,"
+	" not_before = " AGAIN "clock_timestamp() + sweeper._backoff(attempt, '1 s', '10 min') END"
+	" WHERE task = $1 AND attempt = $2 AND status = 'running' RETURNING status = 'allocated', not_before";
 	Oid			types[] = {UUIDOID, INT4OID, TEXTOID, TEXTOID};
 	Datum		values[4];
 	bool		again;
@@ -211,6 +211,7 @@ enqueue_due(TimestampTz now)
 	" FROM due WHERE t.task = due.task RETURNING t.task, t.owner_oid, t.job, t.priority";
 	Oid			type = INT4OID;
 	Datum		most = Int32GetDatum(MAX_DUE);
+	TimestampTz began = GetCurrentTimestamp();
 	uint64		n = ssw_plan_execute(move, 1, &type, &most, NULL, false);
 	Datum		not_before;
 
@@ -232,8 +233,10 @@ enqueue_due(TimestampTz now)
 		return now;
 	if (not_before == 0)
 		return DT_NOEND;
-	/* what is due and still here is locked */
-	return DatumGetTimestampTz(not_before) <= now ? now + SSW_LOCKED_REST_US : DatumGetTimestampTz(not_before);
+	if (DatumGetTimestampTz(not_before) > now)
+		return DatumGetTimestampTz(not_before);
+	/* others hold what is due, perhaps very many */
+	return Max(now + SSW_LOCKED_REST_US, ssw_work_rest(began));
 }
 
 /* Find the roles whose commands wait, one index probe each. */

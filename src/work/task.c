@@ -151,8 +151,12 @@ lock_held(SswOwnTable *tasks, const SswCaller *c, FunctionCallInfo fcinfo, int a
 {
 	ScanKeyData key;
 
+	bool		found;
+
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, PG_GETARG_DATUM(0));
-	return ssw_own_find(tasks, &key, 1) && is_held(tasks, c, fcinfo, attempt, to) &&
+	found = ssw_own_find(tasks, &key, 1);
+	ssw_own_refuse_stale(tasks, &key, 1);
+	return found && is_held(tasks, c, fcinfo, attempt, to) &&
 		ssw_own_lock(tasks, tasks->slot->tts_tid, LockTupleNoKeyExclusive, true) && is_held(tasks, c, fcinfo, attempt, to);
 }
 
@@ -167,6 +171,7 @@ static void
 retry_later(FunctionCallInfo fcinfo, const SswCaller *c)
 {
 	static const char *const sql = SSW_END_ATTEMPTS("t.task = $4");
+	static const char *const hold = "SELECT FROM sweeper.job AS j JOIN sweeper.task AS t USING (job) WHERE t.task = $1 FOR KEY SHARE OF j";
 	Oid			type = UUIDOID;
 	Datum		values[] = {PG_GETARG_DATUM(F_ERROR), BoolGetDatum(true), CStringGetTextDatum(c->name), PG_GETARG_DATUM(F_TASK)};
 	SswIdentity save;
@@ -174,6 +179,8 @@ retry_later(FunctionCallInfo fcinfo, const SswCaller *c)
 	if (PG_ARGISNULL(F_ERROR))
 		values[0] = CStringGetTextDatum("its worker gave no reason");
 	ssw_spi_begin_as_extension(&save);
+	/* somebody may be dropping it */
+	ssw_plan_execute_fresh(hold, 1, &type, &values[SSW_END_ATTEMPTS_PARAMETERS]);
 	if (ssw_task_retry_end(sql, lengthof(values), &type, values) == 0)
 		elog(ERROR, "a task that was locked is gone");
 	ssw_spi_end_as(&save);

@@ -64,20 +64,24 @@ static TimestampTz
 look(TimestampTz now)
 {
 	static const char *const next =
-	"SELECT min(" HEARD_AT "$1) + j.timeout) FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
+	"SELECT min(" HEARD_AT "$1) + j.timeout), EXISTS (SELECT FROM sweeper.job WHERE timeout IS NOT NULL)"
+	" FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
 	" WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL AND j.timeout IS NOT NULL";
 	static const char *const end = SSW_END_ATTEMPTS("j.timeout < clock_timestamp() - " HEARD_AT "$4)");
 	Oid			type = TIMESTAMPTZOID;
 	Datum		values[] = {CStringGetTextDatum("No progress within the timeout of its job"), BoolGetDatum(false), CStringGetTextDatum(SSW_EXTENSION),
 	TimestampTzGetDatum(ssw_service_resumed())};
 	Datum		due;
+	TimestampTz most;
 
 	ssw_plan_execute(next, 1, &type, &values[SSW_END_ATTEMPTS_PARAMETERS], NULL, false);
 	due = ssw_spi_column(0, 1);
+	/* a claim that does not see that its job has a timeout says nothing */
+	most = DatumGetBool(ssw_spi_column(0, 2)) ? now + SSW_MOST_REST_US : DT_NOEND;
 	if (due == 0)
-		return DT_NOEND;
+		return most;
 	if (DatumGetTimestampTz(due) > now)
-		return DatumGetTimestampTz(due);
+		return Min(most, DatumGetTimestampTz(due));
 	if (ssw_task_retry_end(end, lengthof(values), &type, values) == SSW_MOST_ENDS)
 		return now;
 	/* others may be due, or are held by another session */

@@ -10,7 +10,8 @@
 /*
  * End the attempts of tasks (t) of jobs (j) for which a condition is true, of at most
  * SSW_MOST_ENDS at once: those that were claimed first, because no index has them in that
- * order, so that the planner reads no tasks that ended long ago.  $1: the reason; $2: they
+ * order, so that the planner reads no tasks that ended long ago.  Their jobs are held, too:
+ * drop_job() sees what is tried again, or this that the job is dropped.  $1: the reason; $2: they
  * are tried again, whatever on_worker_loss says; $3: who says so; the condition has the
  * further parameters.
  */
@@ -22,7 +23,7 @@
 	" clock_timestamp() + sweeper._backoff(t.attempt, j.backoff, j.max_backoff) AS again_at" \
 	" FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job" \
 	" WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL AND " condition \
-	" ORDER BY t.claimed_at LIMIT " CppAsString2(SSW_MOST_ENDS) " FOR NO KEY UPDATE OF t SKIP LOCKED)," \
+	" ORDER BY t.claimed_at LIMIT " CppAsString2(SSW_MOST_ENDS) " FOR NO KEY UPDATE OF t SKIP LOCKED FOR KEY SHARE OF j SKIP LOCKED)," \
 	" ended AS (UPDATE sweeper.task AS t SET status = CASE WHEN lost.cancelled THEN 'cancelled' WHEN lost.again THEN 'allocated' ELSE 'failed' END," \
 	" finished_at = CASE WHEN NOT lost.again THEN clock_timestamp() END, not_before = CASE WHEN lost.again THEN lost.again_at END," \
 	" worker = CASE WHEN NOT lost.again THEN t.worker END, error = $1 FROM lost WHERE t.task = lost.task RETURNING t.task, t.status, t.attempt, t.not_before)," \

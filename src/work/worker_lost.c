@@ -117,16 +117,23 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 	return ssw_task_retry_end(end_attempts, lengthof(values), types, values);
 }
 
-/* End the tasks that lost workers (uuid[]) hold.  True: there may be more. */
+/* Do the workers (uuid[]) hold tasks? */
 static bool
-end_tasks_of(Datum workers)
+hold_tasks(Datum workers)
 {
 	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
 	Oid			type = UUIDARRAYOID;
 
+	return ssw_plan_execute_fresh(left, 1, &type, &workers) > 0;
+}
+
+/* End the tasks that lost workers (uuid[]) hold.  True: there may be more. */
+static bool
+end_tasks_of(Datum workers)
+{
 	if (end_unheard(workers, DT_NOEND, "Worker disconnected") == SSW_MOST_ENDS)
 		return true;
-	if (ssw_plan_execute_fresh(left, 1, &type, &workers) > 0)
+	if (hold_tasks(workers))
 		ssw_task_xact_left_over();
 	return false;
 }

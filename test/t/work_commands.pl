@@ -105,6 +105,18 @@ ended($t = submit('ann', 'SELECT pg_sleep(600)', "timeout => '100 ms'"));
 like(comments($t), qr/^failed: 57014: canceling statement due to statement timeout$/, 'a time limit');
 ended($t = submit('ann', 'SELECT pg_sleep(0.05)'));
 is(status($t), 'completed', 'which is not that of the next, nor that of the role');
+# it fails while somebody cancels it
+close_gate();
+$t = submit('ann', "$at_gate SELECT 1/0", 'max_retries => 3');
+waits_at_gate();
+my $canceller = client();
+$canceller->query_safe("BEGIN; SELECT sweeper.cancel_task('$t')");
+open_gate();
+wait_for($node, q{SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND backend_type LIKE 'session_sweeper%'}, 'its end waits for that');
+$canceller->query_safe('COMMIT');
+$canceller->quit;
+ended($t);
+is(sql("SELECT status, attempt FROM sweeper.task WHERE task = '$t'"), 'failed|1', 'then it is not tried again');
 
 # one that never ends: it is told that others wait; it ends at the limit of all, and then the others have their turns
 my $long = submit('ann', 'SELECT pg_sleep(100000)');
