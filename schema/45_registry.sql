@@ -70,6 +70,7 @@ CREATE TABLE sweeper.pool_day (
 
 -- The fences of all pools.
 CREATE SEQUENCE sweeper.fence_seq AS bigint CACHE 1;
+CREATE SEQUENCE sweeper._fence_origin AS bigint; -- not in dumps: see fence.c
 
 SELECT pg_catalog.pg_extension_config_dump('sweeper.pool', 'WHERE pool NOT LIKE ''sweeper.%''');
 SELECT pg_catalog.pg_extension_config_dump('sweeper.session', '');

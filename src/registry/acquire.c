@@ -17,10 +17,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
-#include "commands/sequence.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -40,6 +38,7 @@
 #include "base/ssw.h"
 #include "policy/policy_rights.h"
 #include "registry/acquire.h"
+#include "registry/fence.h"
 #include "registry/pool.h"
 #include "registry/pool_count.h"
 #include "registry/seat_queue.h"
@@ -53,8 +52,6 @@ PG_FUNCTION_INFO_V1(ssw_acquire);
  * A fence is the timeline above, a count below; or more than that, where the sequence
  * comes from a server of a higher timeline.
  */
-#define COUNTER_BITS	40
-#define LOWER_BITS		((INT64CONST(1) << COUNTER_BITS) - 1)
 
 typedef struct Acquire
 {
@@ -186,6 +183,17 @@ take_over(Acquire *a, int64 n)
 									 " ORDER BY o.fence LIMIT $3))", 3, types, values);
 }
 
+/* Are the seats that are left those of sessions that wait: in the pool, or of what its owner may have? */
+static bool
+is_behind(const Acquire *a)
+{
+	int			of_owner = 0;
+	int			ahead = is_limited(a) ? ssw_seat_queue_ahead(a->pool, a->owner ? TextDatumGetCString(a->owner) : "", &of_owner) : 0;
+
+	return (ahead > 0 && a->seats >= 0 && a->live + ahead >= a->seats) ||
+		(of_owner > 0 && a->max_per_owner >= 0 && a->mine + of_owner >= a->max_per_owner);
+}
+
 /*
  * Sessions that wait for a seat have theirs before this one; but one for which another of
  * its owner has ended takes none from them.
@@ -193,14 +201,12 @@ take_over(Acquire *a, int64 n)
 static bool
 is_turn(Acquire *a)
 {
-	int			ahead = a->seats >= 0 ? ssw_seat_queue_ahead(a->pool) : 0;
-
-	if (ahead > 0 && a->live + ahead >= a->seats && a->taken_over == 0 && a->takeover && a->mine > 0)
+	if (a->taken_over == 0 && a->takeover && a->mine > 0 && is_behind(a))
 	{
 		take_over(a, 1);
 		count(a);
 	}
-	return ahead == 0 || a->live + ahead < a->seats || a->taken_over > 0;
+	return a->taken_over > 0 || !is_behind(a);
 }
 
 /*
@@ -230,41 +236,6 @@ make_room(Acquire *a)
 	return excess(a) == 0 && is_turn(a);
 }
 
-/*
- * The first fence of a new timeline begins above its bits.  Others come after it, though
- * this transaction has not ended: a sequence does not go back.
- */
-static int64
-begin_timeline(Oid sequence, int64 timeline)
-{
-	int64		fence;
-	SswIdentity save;
-
-	/* no pool has an empty name */
-	ssw_session_lock_pool("", ExclusiveLock);
-	fence = nextval_internal(sequence, false);
-	if (fence < timeline)
-	{
-		fence = timeline + (fence & LOWER_BITS);
-		ssw_identity_become_extension(&save);
-		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence), Int64GetDatum(fence));
-		ssw_identity_restore(&save);
-	}
-	ssw_lock_pool_release("", ExclusiveLock);
-	return fence;
-}
-
-/* A number that is higher than all others that were given out. */
-static int64
-next_fence(void)
-{
-	Oid			sequence = ssw_multi_insert_relation("fence_seq");
-	int64		timeline = (int64) GetWALInsertionTimeLine() << COUNTER_BITS;
-	int64		fence = nextval_internal(sequence, false);
-
-	return fence < timeline ? begin_timeline(sequence, timeline) : fence;
-}
-
 /* Write the session. */
 static void
 give(Acquire *a)
@@ -276,7 +247,7 @@ give(Acquire *a)
 	/* after the count: no earlier than the end of the previous holder */
 	a->now = GetCurrentTimestamp();
 	a->session = *DatumGetUUIDP(DirectFunctionCall1(gen_random_uuid, (Datum) 0));
-	a->fence = next_fence();
+	a->fence = ssw_fence_next();
 	v[SSW_S_SESSION] = UUIDPGetDatum(&a->session);
 	v[SSW_S_POOL] = a->pool_text;
 	v[SSW_S_OWNER] = a->owner;
@@ -312,7 +283,9 @@ give(Acquire *a)
 static void
 refuse(const Acquire *a)
 {
-	found_full = a->seats >= 0 && a->live + ssw_seat_queue_ahead(a->pool) >= a->seats;
+	int			of_owner;
+
+	found_full = a->seats >= 0 && a->live + ssw_seat_queue_ahead(a->pool, "", &of_owner) >= a->seats;
 	if (ssw_seat_queue_joined())
 	{
 		if (a->max_per_owner >= 0 && a->mine >= a->max_per_owner)

@@ -111,7 +111,7 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(TTL_ARG))
 		s.values[2] = IntervalPGetDatum(PG_GETARG_INTERVAL_P(TTL_ARG));
 	desc = ssw_wait_begin(fcinfo);
-	ssw_seat_queue_join(pool);
+	ssw_seat_queue_join(pool, text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	PG_TRY();
 	{
 		ssw_wait_until(&w, timeout_us);

@@ -6,9 +6,10 @@
  * first of a pool that can take a seat has the turn: it alone tries, when it is woken, and
  * at least each second, because a seat also becomes free when its holder's time is over.
  * It is woken at the commit of an end, or of a change of the pool.  One whose owner has as
- * many as the pool allows lets the others pass until then.
+ * many as the pool allows lets those of other owners pass until then; it tries each second,
+ * too.
  *
- * An acquire that does not wait gets no seat that one before it in the queue is to have.
+ * An acquire that does not wait gets no seat that one in the queue is to have.
  * So that one that hangs keeps no seat from others, a session counts only as long as it
  * has looked at the queue within STALE_US.
  *
@@ -40,6 +41,7 @@ typedef struct Waiter
 	Oid			database;
 	bool		lets_pass;		/* until a seat becomes free */
 	uint64		pool;			/* a hash of its name */
+	uint64		owner;			/* a hash, too */
 	Latch	   *latch;
 	TimestampTz looked_at;
 } Waiter;
@@ -54,6 +56,7 @@ typedef struct Queue
 
 static Queue *queue = NULL;
 static uint64 my_pool;
+static uint64 my_owner;
 static bool joined = false;
 
 static void
@@ -73,9 +76,9 @@ ssw_seat_queue_init(void)
 }
 
 static uint64
-hash_of(const char *pool)
+hash_of(const char *name)
 {
-	return hash_bytes_extended((const unsigned char *) pool, strlen(pool), 0);
+	return hash_bytes_extended((const unsigned char *) name, strlen(name), 0);
 }
 
 static bool
@@ -84,11 +87,17 @@ is_of(const Waiter *w, uint64 pool)
 	return w->database == MyDatabaseId && w->pool == pool;
 }
 
+static bool
+waits(const Waiter *w, uint64 pool, TimestampTz now)
+{
+	return is_of(w, pool) && now - w->looked_at <= STALE_US;
+}
+
 /* Can it take a seat?  The lock is held. */
 static bool
 counts(const Waiter *w, uint64 pool, TimestampTz now)
 {
-	return is_of(w, pool) && !w->lets_pass && now - w->looked_at <= STALE_US;
+	return waits(w, pool, now) && !w->lets_pass;
 }
 
 /* The first that can, or null; the lock is held. */
@@ -148,7 +157,7 @@ at_exit(int code, Datum arg)
 
 /* Take a place at the end.  The caller must leave, also after an error; the end of the process does. */
 void
-ssw_seat_queue_join(const char *pool)
+ssw_seat_queue_join(const char *pool, const char *owner)
 {
 	static bool registered = false;
 
@@ -156,11 +165,12 @@ ssw_seat_queue_join(const char *pool)
 		on_shmem_exit(at_exit, (Datum) 0);
 	registered = true;
 	my_pool = hash_of(pool);
+	my_owner = hash_of(owner);
 	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
 	Assert(!joined);
 	queue->waiters[queue->n++] = (Waiter)
 	{
-		.database = MyDatabaseId,.pool = my_pool,.latch = MyLatch,.looked_at = GetCurrentTimestamp()
+		.database = MyDatabaseId,.pool = my_pool,.owner = my_owner,.latch = MyLatch,.looked_at = GetCurrentTimestamp()
 	};
 	joined = true;
 	LWLockRelease(queue->lock);
@@ -173,17 +183,19 @@ ssw_seat_queue_joined(void)
 	return joined;
 }
 
+/* Is no session before this one that could take a seat, or another of its owner? */
 bool
 ssw_seat_queue_my_turn(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Waiter	   *w;
-	bool		turn;
+	bool		turn = true;
 
 	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
 	w = mine();
 	w->looked_at = now;
-	turn = first_of(my_pool, now) == w;
+	for (const Waiter *before = queue->waiters; before < w; before++)
+		turn = turn && !(waits(before, my_pool, now) && (!before->lets_pass || before->owner == my_owner));
 	LWLockRelease(queue->lock);
 	return turn;
 }
@@ -225,21 +237,29 @@ ssw_seat_queue_wake(const char *pool)
 	LWLockRelease(queue->lock);
 }
 
-/* How many are to have a seat of the pool before this session? */
+/* How many are to have a seat of the pool before this session?  And how many of this owner wait? */
 int
-ssw_seat_queue_ahead(const char *pool)
+ssw_seat_queue_ahead(const char *pool, const char *owner, int *of_owner)
 {
 	TimestampTz now;
-	uint64		hash;
+	uint64		pool_hash;
+	uint64		owner_hash;
 	int			n = 0;
 
+	*of_owner = 0;
 	if (joined || *(volatile int *) &queue->n == 0)
 		return 0;
 	now = GetCurrentTimestamp();
-	hash = hash_of(pool);
+	pool_hash = hash_of(pool);
+	owner_hash = hash_of(owner);
 	LWLockAcquire(queue->lock, LW_SHARED);
 	for (int i = 0; i < queue->n; i++)
-		n += counts(&queue->waiters[i], hash, now);
+	{
+		const Waiter *w = &queue->waiters[i];
+
+		n += counts(w, pool_hash, now);
+		*of_owner += waits(w, pool_hash, now) && w->owner == owner_hash;
+	}
 	LWLockRelease(queue->lock);
 	return n;
 }

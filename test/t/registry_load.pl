@@ -85,12 +85,17 @@ is(sql(q{SELECT string_agg(cleanup_type, ',' ORDER BY owner) FROM sweeper.cleanu
 my $file = $node->basedir . '/dump.sql';
 my $fence = sql(q{SELECT max(fence) FROM sweeper.session});
 $node->command_ok([ 'pg_dump', '-f', $file, $node->connstr('postgres') ], 'pg_dump');
+# one that the dump does not know
+my $later = sql(q{SELECT sweeper.create_pool('later', null); SELECT fence FROM sweeper.acquire('later')}) =~ s/^\n//r;
 sql('CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $file, $node->connstr('restored') ], 'restore');
 is($node->safe_psql('restored', q{SELECT count(*) FROM sweeper.live_session WHERE owner = 'emil'}), 1, 'a live session is alive');
 is($node->safe_psql('restored', q{SELECT count(*) FROM sweeper.usage_event}), sql(q{SELECT count(*) FROM sweeper.usage_event}), 'usage is there');
 is($node->safe_psql('restored', qq{SELECT sweeper.drop_pool('desk', true); SELECT sweeper.create_pool('desk');
-    SELECT fence > $fence FROM sweeper.acquire('desk')}), "\n\nt", 'fences go on');
+    SELECT fence > $later FROM sweeper.acquire('desk')}), "\n\nt", 'fences go on');
+my $copied = $node->safe_psql('restored', q{SELECT max(fence) FROM sweeper.session});
+wait_until(sub { $node->psql('postgres', 'CREATE DATABASE copied TEMPLATE restored') == 0 }, 'a copy of a database');
+is($node->safe_psql('copied', "SELECT fence >> 40 > $copied >> 40 FROM sweeper.acquire('desk')"), 't', 'and so in a copy');
 
 # a standby has none to give
 my $backup = $node->backup('base');

@@ -139,6 +139,15 @@ sql(q{SELECT sweeper.alter_pool('mine', seats => 3)});
 wait_for($node, q{SELECT count(*) = 1 FROM sweeper.acquire('mine', 'dora')}, 'it keeps no free seat from others');
 sql(q{SELECT sweeper.release(session) FROM sweeper.live_session WHERE pool = 'mine' AND owner = 'ann'});
 is(waited('ann'), 'a seat', 'it has its seat when its owner may have it');
+# also when that is so without a commit: nobody sweeps the session that is dead
+sql(q{SELECT sweeper.create_pool('alone', max_per_owner => 1); SELECT sweeper.pause('sweeper.session'); SELECT FROM sweeper.acquire('alone', 'zoe', ttl => '5 s')});
+begin_waiting('zoe', 'alone');
+is(waited('zoe'), 'a seat', 'the dead session of its owner makes room');
+sql(q{SELECT sweeper.resume('sweeper.session')});
+# another call for its owner does not overtake it
+begin_waiting('zoe', 'alone');
+is(sql(qq{BEGIN; SELECT sweeper.release('@{[ session('zoe') ]}'); SELECT count(*) FROM sweeper.acquire('alone', 'zoe'); COMMIT}), "t\n0", 'who waits comes first');
+is(waited('zoe'), 'a seat', 'and has the seat');
 
 # an open transaction that holds the pool delays, and does not end the wait
 my $holder = client();
