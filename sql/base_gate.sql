@@ -170,8 +170,21 @@ SELECT name FROM pg_cursors WHERE name <> '' ORDER BY name;
 ROLLBACK;
 -- a statement on another table than the one that it means does not run
 SELECT sweeper.expire('gate_cursor', '{3}', 'by hand');
+-- a trigger cannot close what reads the rows that it is for
+SET ROLE gate_owner;
+CREATE TABLE gate_shut (id int PRIMARY KEY, d timestamptz NOT NULL);
+INSERT INTO gate_shut VALUES (1, now() + '29 min'::interval);
+CREATE FUNCTION shut() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c refcursor := (SELECT name FROM pg_cursors WHERE statement LIKE '/*session_sweeper*/%' LIMIT 1); BEGIN
+    IF c IS NOT NULL THEN CLOSE c; END IF; RETURN NEW; END $$;
+CREATE TRIGGER shut BEFORE UPDATE ON gate_shut FOR EACH ROW EXECUTE FUNCTION shut();
+SELECT FROM sweeper.register('gate_shut', deadline => 'd', ttl => '30 min', heartbeats => true, check_every => '0');
+SELECT sweeper.touch('gate_shut', 1);
+SELECT sweeper.unregister('gate_shut');
+RESET ROLE;
 SELECT is_called AS any_ran_as_somebody_else FROM canary_wrong;
-SELECT count(sweeper.unregister(policy)) FROM sweeper.policy WHERE policy LIKE 'gate_%';
+SELECT count(sweeper.unregister(policy)) FROM sweeper.policy WHERE policy LIKE 'gate_%' AND policy <> 'gate_shut';
+ALTER TABLE gate_shut DISABLE TRIGGER shut;
+SELECT sweeper.unregister('gate_shut');
 SELECT sweeper.revoke_access(r) FROM unnest(ARRAY['gate_owner', 'gate_member', 'gate_stranger', 'gate_admin']::regrole[]) AS r;
 DROP TABLE calls;
 DROP FUNCTION attempts, attempt;

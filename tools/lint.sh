@@ -54,6 +54,8 @@ complain "Calls that can run code of users, where tools/gate-calls.txt does not 
         awk 'FNR == NR { sub(/#.*/, ""); f = $1; sub(/:/, "", f); for (i = 2; i <= NF; i++) may[f, $i] = 1; next }
             /\.c$/ { path = file = $0; gsub(/.*\/|\.c$/, "", file); next }
             { sub(/\(/, ""); if (!(($0, file) in may)) print "  " path ": " $0 }' tools/gate-calls.txt - | sort -u)"
+complain "A cursor that is open while code of users runs beside it needs PinPortal(), or CLOSE frees it (if none does, add the file here):" \
+    "$(grep -l 'SPI_cursor_open' src/*/*.c | grep -vE '/(candidates|preview)\.c' | xargs -r grep -L 'PinPortal')"
 complain "A policy may be gone when it is read by its number: ssw_policy_again() raises an error (elsewhere, check for null and add the file here):" \
     "$(grep -n 'ssw_policy_load(' src/*/*.c | grep -vE '^src/(policy/(policy|repair_hint)|process/policy_watch|sweep/worker_pass|commands/control|citus/definition)\.c')"
 complain "A name with a line break would end the comment of a next step (test it on that line or the next):" \

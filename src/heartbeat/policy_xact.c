@@ -123,10 +123,18 @@ void
 ssw_policy_xact_changed(int policy_id, SswHeartbeatScan entries)
 {
 	PolicyChange *c;
+	ListCell   *lc;
 
 	ssw_policy_xact_changed_all();
 	if (!changed_pending)
 		return;
+	/* each costs a scan at the commit, which nothing interrupts */
+	foreach(lc, policies_pending.items)
+	{
+		c = lfirst(lc);
+		if (c->policy_id == policy_id && c->entries >= entries)
+			return;
+	}
 	c = ssw_xact_list_add(&policies_pending, sizeof(PolicyChange));
 	c->policy_id = policy_id;
 	c->entries = entries;

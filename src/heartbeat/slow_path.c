@@ -145,7 +145,14 @@ read_row(TouchTry *t)
 	uint64		n = ssw_plan_execute_fresh(sql, p->nkeys, t->target->types, t->values);
 
 	if (n == 0)
+	{
+		/* what deleted the row that we waited for may have inserted it again */
+		if (ssw_plan_execute_fresh(ssw_sweep_sql_touch(p, table_of(t), ""), p->nkeys, t->target->types, t->values) > 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("the session's row was replaced meanwhile")));
 		return false;
+	}
 	if (n > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
@@ -443,7 +450,6 @@ ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid sh
 		.patience_ms = Min(patience_ms, target->policy->lock_timeout_ms),.may_be_undone = ssw_slow_path_within_block()
 	};
 	TouchedRow *r = &t.row;
-	bool		gone = false;
 
 	for (int tries = 0;;)
 	{
@@ -464,12 +470,6 @@ ssw_slow_path_row(SswHeartbeatTarget *target, const SswHeartbeatKey *key, Oid sh
 		}
 		if (t.result == SSW_TOUCH_NOTHING)
 			return SSW_TOUCH_NOTHING;
-		if (t.result == SSW_TOUCH_GONE && !gone)
-		{
-			/* the transaction that deleted the row may have inserted it again */
-			gone = true;
-			continue;
-		}
 		if (t.result != SSW_TOUCH_WRITE || t.write)
 			break;
 		/* two that share a row's lock could not both write it */

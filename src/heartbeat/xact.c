@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -40,7 +41,14 @@ typedef struct Pending
 								 * written */
 	TimestampTz undone;			/* the row's deadline if we abort */
 	bool		is_new;			/* others do not see the row yet */
+	int			earliest;		/* the first item of its key, or itself */
 } Pending;
+
+typedef struct Prolonged
+{
+	SswHeartbeatKey key;
+	int			earliest;		/* unless a rollback has taken that away */
+} Prolonged;
 
 /*
  * In TopTransactionContext, in the order of the levels they were added at: those of
@@ -49,6 +57,8 @@ typedef struct Pending
 static Pending *pending = NULL;
 static int	npending = 0;
 static int	pending_max = 0;
+static HTAB *prolonged = NULL;	/* of those of kind PENDING_PROLONG; in the
+								 * same context */
 
 static void
 on_commit(const Pending *p)
@@ -153,17 +163,8 @@ at_xact_end(XactEvent event, void *arg)
 			break;
 	}
 	pending = NULL;
+	prolonged = NULL;
 	npending = pending_max = 0;
-}
-
-/* Does the list have a heartbeat of that session, whose row this transaction has written? */
-static bool
-is_prolonged(const SswHeartbeatKey *key)
-{
-	for (int i = 0; i < npending; i++)
-		if (pending[i].kind == PENDING_PROLONG && memcmp(&pending[i].key, key, sizeof(SswHeartbeatKey)) == 0)
-			return true;
-	return false;
 }
 
 /* The subtransaction that added the rest of the list, from there on, is rolled back. */
@@ -175,7 +176,7 @@ undo(int first)
 	npending = first;
 	for (int i = first; i < added; i++)
 		/* a heartbeat before the subtransaction still counts */
-		if (!pending[i].is_new || !is_prolonged(&pending[i].key))
+		if (!pending[i].is_new || pending[i].earliest >= first)
 			on_abort(&pending[i]);
 }
 
@@ -210,6 +211,26 @@ add(PendingKind kind, const SswHeartbeatKey *key)
 	pending[npending].subid = GetCurrentSubTransactionId();
 	pending[npending].key = *key;
 	return &pending[npending++];
+}
+
+/* The first item for that key, whose row this transaction has written; item n, if there is none. */
+static int
+find_earliest(const SswHeartbeatKey *key, int n)
+{
+	Prolonged  *found;
+	bool		known;
+
+	if (prolonged == NULL)
+	{
+		HASHCTL		ctl = {.keysize = sizeof(SswHeartbeatKey),.entrysize = sizeof(Prolonged),.hcxt = TopTransactionContext};
+
+		prolonged = hash_create("rows with new deadlines", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	found = hash_search(prolonged, key, HASH_ENTER, &known);
+	if (!known || found->earliest >= n || pending[found->earliest].kind != PENDING_PROLONG ||
+		memcmp(&pending[found->earliest].key, key, sizeof(SswHeartbeatKey)) != 0)
+		found->earliest = n;
+	return found->earliest;
 }
 
 void
@@ -264,10 +285,13 @@ ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int
 {
 	SswHeartbeat b;
 	Pending    *p;
+	int			earliest;
 
 	if (!ssw_store_find(key, &b))
 		return;
+	earliest = find_earliest(key, npending);
 	p = add(PENDING_PROLONG, key);
+	p->earliest = earliest;
 	p->deadline = deadline;
 	p->ttl_us = ttl_us;
 	p->is_new = is_new;

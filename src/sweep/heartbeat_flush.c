@@ -74,6 +74,8 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 	PushActiveSnapshot(GetLatestSnapshot());
 	portal = SPI_cursor_open(NULL, ssw_spi_prepare(ssw_sweep_sql_heartbeats(p, leaf, true), 0, NULL, CURSOR_OPT_NO_SCROLL), NULL, NULL, true);
 	PopActiveSnapshot();
+	/* triggers of the updates could close it */
+	PinPortal(portal);
 	for (SPI_cursor_fetch(portal, true, ROWS_AT_ONCE); SPI_processed > 0; SPI_cursor_fetch(portal, true, ROWS_AT_ONCE))
 	{
 		SPITupleTable *rows = SPI_tuptable;
@@ -82,6 +84,7 @@ prolong_leaf(const SswPolicy *p, Oid leaf)
 		SPI_freetuptable(rows);
 		MemoryContextReset(cxt);
 	}
+	UnpinPortal(portal);
 	SPI_cursor_close(portal);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(cxt);
