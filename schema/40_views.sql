@@ -122,7 +122,7 @@ FROM (SELECT p.*, t.state, t.reason, t.brakes, s.last_look, s.next_look, s.last_
       LEFT JOIN sweeper._policy() AS s USING (policy_id)
       LEFT JOIN sweeper.stat_progress AS g USING (policy)
       -- rows that wait for their next attempt are late, too
-      CROSS JOIN LATERAL (SELECT min(r.deadline) FILTER (WHERE isfinite(r.deadline)) + p.keep_for AS oldest_due, count(*) AS retrying FROM sweeper.failed_row AS r
+      CROSS JOIN LATERAL (SELECT min(r.deadline) FILTER (WHERE isfinite(r.deadline) AND r.deadline <= now()) + p.keep_for AS oldest_due, count(*) AS retrying FROM sweeper.failed_row AS r
                           WHERE r.policy_id = p.policy_id AND r.state = 'retrying') AS f
       CROSS JOIN LATERAL (SELECT sum(o.rows)::bigint AS rows FROM sweeper.fuse_hold AS o WHERE o.policy_id = p.policy_id AND o.held_until > clock_timestamp()) AS h) AS b
 -- those of users first
@@ -179,8 +179,9 @@ COMMENT ON COLUMN sweeper.stat_cleanup_daily.day IS 'Start of the day in the rea
 COMMENT ON COLUMN sweeper.stat_cleanup_daily.percent IS 'Share of all rows that expired on that day and that the reader may see.';
 
 CREATE VIEW sweeper.stat_cleanup_lag AS
-SELECT e.policy, e.cleanup_type, sum(e.count)::bigint AS rows, avg(e.after_deadline) AS avg_after_deadline, avg(e.after_last_seen) AS avg_after_last_seen,
-       round((extract(epoch FROM avg(e.after_last_seen)) / 60)::numeric, 2) AS minutes_after_last_seen, max(e.after_deadline) AS max_after_deadline
+SELECT e.policy, e.cleanup_type, sum(e.count)::bigint AS rows, justify_hours(make_interval(secs => avg(extract(epoch FROM e.after_deadline)))) AS avg_after_deadline,
+       justify_hours(make_interval(secs => avg(extract(epoch FROM e.after_last_seen)))) AS avg_after_last_seen,
+       round((avg(extract(epoch FROM e.after_last_seen)) / 60)::numeric, 2) AS minutes_after_last_seen, max(e.after_deadline) AS max_after_deadline
 FROM (SELECT policy, cleanup_type, count, CASE WHEN isfinite(deadline) AND deadline <= cleaned_at THEN cleaned_at - deadline END AS after_deadline,
              CASE WHEN isfinite(last_seen) THEN cleaned_at - last_seen END AS after_last_seen
       FROM sweeper.cleanup_event WHERE cleaned_at >= now() - interval '7 days') AS e

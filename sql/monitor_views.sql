@@ -153,6 +153,24 @@ SELECT passes FROM sweeper.stat_policy WHERE policy = 'trickle';
 SELECT sweeper.unregister('trickle');
 DROP TABLE trickle;
 DROP PROCEDURE wait_until;
+-- times that whoever writes a row has chosen break no view
+CREATE TABLE far (id int PRIMARY KEY, d timestamptz, c timestamptz NOT NULL);
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$;
+CREATE TRIGGER keep BEFORE DELETE ON far FOR EACH ROW WHEN (OLD.id = 0) EXECUTE FUNCTION keep();
+SELECT FROM sweeper.register('far', deadline => 'd', created => 'c', max_age => '1 day', on_null => 'expire', keep_for => '73000 days', max_retries => 1000,
+    check_every => '0', start => 'now', fuse_fraction => 1);
+INSERT INTO far SELECT 0, NULL, '294270-01-01';
+INSERT INTO far SELECT i, '4713-01-01 BC', now() FROM generate_series(1, 2000) AS i;
+SET client_min_messages = error;
+CALL sweeper.sweep('far') \gset
+RESET client_min_messages;
+SELECT state, deadline > now() AS later FROM sweeper.failed_row WHERE policy = 'far';
+SELECT count(*) > 0 AS metrics FROM sweeper.metrics;
+SELECT count(*) FROM sweeper.policy_status WHERE policy = 'far';
+SELECT rows, avg_after_deadline > '2000000 days' AS long_ago FROM sweeper.stat_cleanup_lag WHERE policy = 'far';
+SELECT sweeper.unregister('far');
+DROP TABLE far;
+DROP FUNCTION keep();
 -- policies of users come first, and no built-in one alarms where nobody has done anything
 BEGIN;
 CREATE TABLE zone (id int PRIMARY KEY, expires timestamptz);

@@ -435,3 +435,12 @@ SELECT count(*), count(*) FILTER (WHERE tenant <> 'good') AS held FROM marked;
 SELECT state, last_error FROM sweeper.policy_status WHERE policy = 'marked';
 SELECT sweeper.unregister('marked');
 DROP TABLE marked;
+-- a very long name is neither in the log nor in what is to be pasted
+CREATE TABLE lengthy (id int PRIMARY KEY, d timestamptz, tenant text);
+SELECT state FROM sweeper.register('lengthy', deadline => 'd', group_by => 'tenant', check_every => '0');
+INSERT INTO lengthy SELECT i, now(), repeat('x', 100000) FROM generate_series(1, 150) AS i;
+CALL sweeper.sweep('lengthy') \gset
+SELECT length("group"), rows FROM sweeper.fuse_hold;
+SELECT length(next_step) < 500 AS short, next_step LIKE '%lengthy%' AS named FROM sweeper.problem WHERE policy = 'lengthy' AND problem = 'fuse';
+SELECT sweeper.unregister('lengthy');
+DROP TABLE lengthy;

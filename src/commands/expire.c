@@ -231,6 +231,7 @@ ssw_expire_here(PG_FUNCTION_ARGS)
 	int			n;
 
 	ssw_argument_not_null(fcinfo, 1, "key_and_reason");
+	ssw_argument_bound(fcinfo, 1, "key_and_reason", 2 * SSW_MAX_TEXT);
 	ssw_key_check_place(p, fcinfo);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	if (n != 2 || nulls[0])

@@ -25,6 +25,9 @@
 #include "base/spi.h"
 #include "sweep/fuse_hold.h"
 
+/* A longer name of a group is not in the log, but in table fuse_hold. */
+#define MOST_IN_HINT	1000
+
 /* The group of a row, compared byte by byte. */
 char	   *
 ssw_fuse_group(const SswPolicy *p)
@@ -136,6 +139,6 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, message),
 			 errdetail("None of these rows was expired. Without a decision they expire at %s.", timestamptz_to_str(until)),
 			 errhint("If the rows should expire, SELECT sweeper.resume(%s%s);", quote_literal_cstr(p->name),
-					 s->name ? psprintf(", %s", quote_literal_cstr(text_to_cstring(s->name))) : "")));
+					 s->name && VARSIZE_ANY_EXHDR(s->name) <= MOST_IN_HINT ? psprintf(", %s", quote_literal_cstr(text_to_cstring(s->name))) : "")));
 	return message;
 }
