@@ -37,9 +37,7 @@ PG_FUNCTION_INFO_V1(ssw_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
 PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_touch);
-PG_FUNCTION_INFO_V1(ssw_touch_here);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
-PG_FUNCTION_INFO_V1(ssw_touch_many_here);
 
 /* A shard that moves on so often while its row is looked at is not found. */
 #define PLACE_TRIES	3
@@ -320,7 +318,10 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 	return t;
 }
 
-/* touch(policy, key): the key as text, bigint or uuid. */
+/*
+ * touch(policy, key): the key as text, bigint or uuid.  _touch_here(policy, key, place): the
+ * key's row is on this node, or it is an error.
+ */
 Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
@@ -330,20 +331,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 	b.type = get_fn_expr_argtype(fcinfo->flinfo, 1);
 	b.key = b.type == TEXTOID ? PointerGetDatum(PG_GETARG_TEXT_PP(1)) : PG_GETARG_DATUM(1);
 	parse(&b);
-	PG_RETURN_BOOL(b.shard ? touch_shard(&b, false) : is_alive(&b));
-}
-
-/* _touch_here(policy, key, place): the key's row is on this node, or it is an error. */
-Datum
-ssw_touch_here(PG_FUNCTION_ARGS)
-{
-	Touch		b = {.t = target_of_call(fcinfo, "sweeper.touch()")};
-
-	b.policy = pstrdup(b.t->policy->name);
-	b.type = TEXTOID;
-	b.key = PointerGetDatum(PG_GETARG_TEXT_PP(1));
-	parse(&b);
-	PG_RETURN_BOOL(b.shard ? touch_shard(&b, true) : is_alive(&b));
+	PG_RETURN_BOOL(b.shard ? touch_shard(&b, PG_NARGS() > 2) : is_alive(&b));
 }
 
 /* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */
@@ -468,11 +456,14 @@ touch_node(Many *m, int first)
 		put_answer(m, of, n, r.answer);
 }
 
-/* touch_many(policy, keys): those that were not confirmed. */
-static Datum
-touch_many(FunctionCallInfo fcinfo, bool here)
+/*
+ * touch_many(policy, keys): those that were not confirmed.  _touch_many_rows(policy, keys,
+ * place): rows that are not on this node are unknown.
+ */
+Datum
+ssw_touch_many(PG_FUNCTION_ARGS)
 {
-	Many		m = {.touch = {.t = target_of_call(fcinfo, "sweeper.touch_many()"),.type = TEXTOID},.here = here};
+	Many		m = {.touch = {.t = target_of_call(fcinfo, "sweeper.touch_many()"),.type = TEXTOID},.here = PG_NARGS() > 2};
 
 	m.touch.policy = pstrdup(m.touch.t->policy->name);
 	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
@@ -494,19 +485,6 @@ touch_many(FunctionCallInfo fcinfo, bool here)
 		if (m.shards[i])
 			touch_node(&m, i);
 	return (Datum) 0;
-}
-
-Datum
-ssw_touch_many(PG_FUNCTION_ARGS)
-{
-	return touch_many(fcinfo, false);
-}
-
-/* _touch_many_rows(policy, keys, place): rows that are not on this node are unknown. */
-Datum
-ssw_touch_many_here(PG_FUNCTION_ARGS)
-{
-	return touch_many(fcinfo, true);
 }
 
 /* A heartbeat of a session; false: it is gone. */
