@@ -154,16 +154,9 @@ ssw_policy_store_json(int policy_id)
 {
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(policy_id);
-	MemoryContext cxt = CurrentMemoryContext;
-	char	   *json = NULL;
-	SswIdentity save;
 
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
-					 1, &type, &value, NULL, false, 1) > 0)
-		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end_as(&save);
-	return json;
+	return ssw_spi_text_as_extension("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
+									 1, &type, &value, false);
 }
 
 /* Remove a policy that the caller has locked.  Its heartbeats are forgotten, its evidence stays. */

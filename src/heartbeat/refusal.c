@@ -92,15 +92,7 @@ ssw_refusal_lock_relation(const SswPolicy *p)
 void
 ssw_refusal_check_registry(void)
 {
-	SswIdentity save;
-	bool		any;
-
-	if (!ssw_policy_follows())
-		return;
-	ssw_spi_begin_as_extension(&save);
-	any = ssw_spi_exec("SELECT FROM sweeper.fence_seq WHERE is_called", 0, NULL, NULL, NULL, true, 1) > 0;
-	ssw_spi_end_as(&save);
-	if (!any)
+	if (ssw_policy_follows() && ssw_spi_exec_as_extension("SELECT FROM sweeper.fence_seq WHERE is_called", 0, NULL, NULL, NULL, true) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node of the cluster has never had a pool or a worker"),

@@ -27,18 +27,8 @@
 #define TRANSIENT_MAX_US	USECS_PER_MINUTE
 #define BROKEN_AFTER	8
 
-static void
-run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
-{
-	SswIdentity save;
-
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
-	ssw_spi_end_as(&save);
-}
-
 /*
- * The same for a policy's row, unless another session is changing that policy now.
+ * Run a statement on a policy's row, unless another session is changing that policy now.
  * That session may hold the policy's lock for long, and all other policies would wait
  * with the coordinator.  What is not written is found out again.
  */
@@ -47,7 +37,7 @@ run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values,
 {
 	if (!ssw_lock_policy_batch_conditional(policy_id))
 		return false;
-	run(sql, nargs, types, values, nulls);
+	(void) ssw_spi_exec_as_extension(sql, nargs, types, values, nulls, false);
 	return true;
 }
 
@@ -77,11 +67,11 @@ ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass)
 	values[12] = Float8GetDatum(Max(0, us) / 1e6);
 	nulls[10] = failed ? ' ' : 'n';
 	nulls[11] = pass->message[0] ? ' ' : 'n';
-	run("UPDATE sweeper.pass SET status = $2, finished_at = pg_catalog.clock_timestamp(), expired = expired + $3, refreshed = refreshed + $4,"
-		" repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
-		" workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
-		" sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",
-		13, types, values, nulls);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.pass SET status = $2, finished_at = pg_catalog.clock_timestamp(), expired = expired + $3, refreshed = refreshed + $4,"
+									 " repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
+									 " workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
+									 " sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",
+									 13, types, values, nulls, false);
 }
 
 /*
@@ -91,10 +81,10 @@ ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass)
 void
 ssw_policy_row_abandon(void)
 {
-	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
-		" expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
-		" WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass)) WHERE p.status = 'running'",
-		0, NULL, NULL, NULL);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
+									 " expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
+									 " WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass)) WHERE p.status = 'running'",
+									 0, NULL, NULL, NULL, false);
 }
 
 /* The policy as a whole failed: back off, further each time. */
@@ -196,8 +186,8 @@ ssw_policy_row_restamp(const SswPolicy *p)
 			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
 			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"
 			   " WHERE policy_id = $1", 4, types, values, NULL);
-	run("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
-		1, &types[1], &values[1], NULL);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
+									 1, &types[1], &values[1], NULL, false);
 }
 
 /* The relation, or its owner, has another name now. */
@@ -259,13 +249,8 @@ ssw_policy_row_was_in(uint64 system_identifier)
 {
 	Oid			type = INT8OID;
 	Datum		value = Int64GetDatum((int64) system_identifier);
-	SswIdentity save;
-	bool		was;
 
-	ssw_spi_begin_as_extension(&save);
-	was = ssw_spi_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
-	ssw_spi_end_as(&save);
-	return was;
+	return ssw_spi_exec_as_extension("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true) > 0;
 }
 
 /* When this database was last looked at; with write, now. */
@@ -291,7 +276,7 @@ void
 ssw_policy_row_long_gap(void)
 {
 	/* one that somebody is changing is in that person's hands */
-	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
-		" WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE held_reason IS NULL"
-		" AND policy NOT LIKE 'sweeper.%' FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
+									 " WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE held_reason IS NULL"
+									 " AND policy NOT LIKE 'sweeper.%' FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false);
 }

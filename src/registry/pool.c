@@ -155,34 +155,14 @@ read_arguments(FunctionCallInfo fcinfo)
 	return s;
 }
 
-/* Run one statement as the extension's owner; returns its rows.  One that only reads sees what the active snapshot does. */
-static uint64
-run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls, bool read_only)
-{
-	SswIdentity save;
-	uint64		n;
-
-	ssw_spi_begin_as_extension(&save);
-	n = ssw_spi_exec(sql, nargs, types, values, nulls, read_only, 0);
-	ssw_spi_end_as(&save);
-	return n;
-}
-
 /* The pool's row as JSON; null when there is none. */
 static char *
 row_json(const char *pool)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	Oid			type = TEXTOID;
 	Datum		value = CStringGetTextDatum(pool);
-	char	   *json = NULL;
-	SswIdentity save;
 
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT to_jsonb(p)::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
-		json = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
-	ssw_spi_end_as(&save);
-	return json;
+	return ssw_spi_text_as_extension("SELECT to_jsonb(p)::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, false);
 }
 
 /* Record the change. */
@@ -198,10 +178,10 @@ log_change(const char *pool, const char *change, const char *before)
 	values[2] = before ? CStringGetTextDatum(before) : (Datum) 0;
 	values[3] = CStringGetTextDatum(pool);
 	nulls[2] = before ? ' ' : 'n';
-	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
-		" SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"
-		" FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
-		4, types, values, nulls, false);
+	ssw_spi_exec_as_extension("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
+							  " SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"
+							  " FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+							  4, types, values, nulls, false);
 }
 
 /* Run a statement with the settings as $1 to $7, and one more value. */
@@ -221,7 +201,7 @@ run_with_settings(const Settings *s, const char *sql, Oid type, Datum value, boo
 	types[A_N] = type;
 	values[A_N] = value;
 	nulls[A_N] = ' ';
-	return run(sql, A_N + 1, types, values, nulls, read_only);
+	return ssw_spi_exec_as_extension(sql, A_N + 1, types, values, nulls, read_only);
 }
 
 static uint64
@@ -274,7 +254,7 @@ check_times(const char *pool)
 	Oid			type = TEXTOID;
 	Datum		value = CStringGetTextDatum(pool);
 
-	if (run("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL, false) > 0)
+	if (ssw_spi_exec_as_extension("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL, false) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_ttl must not be shorter than ttl"),
@@ -483,7 +463,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(1))
 		end_all(value);
 	check_empty(pool, live_sessions(value), PG_GETARG_BOOL(1));
-	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL, false) == 0)
+	if (ssw_spi_exec_as_extension("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL, false) == 0)
 		ssw_pool_missing(pool);
 	log_change(pool, "drop_pool", before);
 	ssw_pool_count_changed(pool);

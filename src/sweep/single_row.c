@@ -66,7 +66,7 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 			TransactionId xid = InvalidTransactionId;
 
 			holders = ssw_holders_of_row(w->target.leaf, &row.tid, CurrentMemoryContext, &xid);
-			prepared = ssw_holders_prepared_name(xid, CurrentMemoryContext);
+			prepared = ssw_holders_prepared_name(xid);
 		}
 		known |= ssw_failed_row_add(w->failures, w->target.leaf, &row, class, sqlerrcode,
 									prepared ? psprintf("prepared transaction \"%s\" holds the row", prepared) : message, holders);
