@@ -233,15 +233,9 @@ typedef struct Many
 } Many;
 
 static void
-begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type, int16 len, char align)
+begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type)
 {
-	bool	   *nulls;
-
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), type, len, false, align, &m->keys, &nulls, &m->n);
-	for (int i = 0; i < m->n; i++)
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name)));
+	m->n = ssw_argument_elements(fcinfo, arg, name, type, &m->keys);
 	InitMaterializedSRF(fcinfo, 0);
 	m->result = (ReturnSetInfo *) fcinfo->resultinfo;
 	m->slow = palloc(m->n * sizeof(int));
@@ -466,7 +460,7 @@ ssw_touch_many(PG_FUNCTION_ARGS)
 	Many		m = {.touch = {.t = target_of_call(fcinfo, "sweeper.touch_many()"),.type = TEXTOID},.here = PG_NARGS() > 2};
 
 	m.touch.policy = pstrdup(m.touch.t->policy->name);
-	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
+	begin_many(&m, fcinfo, 1, "keys", TEXTOID);
 	m.shards = m.touch.t->shards ? palloc0(m.n * sizeof(SswShard *)) : NULL;
 	while (m.next < m.n)
 	{
@@ -514,7 +508,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "sessions");
 	ssw_refusal_check_session("sweeper.heartbeat_many()");
-	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
+	begin_many(&m, fcinfo, 0, "sessions", UUIDOID);
 	for (int i = 0; i < m.n; i++)
 	{
 		SswHeartbeatKey k = session_key(DatumGetUUIDP(m.keys[i]));

@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/snapmgr.h"
@@ -326,19 +325,13 @@ static void
 check_reset(const Settings *s, FunctionCallInfo fcinfo, int arg)
 {
 	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
+	int			n = ssw_argument_elements(fcinfo, arg, "reset", TEXTOID, &elems);
 
-	ssw_argument_not_null(fcinfo, arg, "reset");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		char	   *name = nulls[i] ? NULL : TextDatumGetCString(elems[i]);
+		char	   *name = TextDatumGetCString(elems[i]);
 		int			which = A_POOL + 1;
 
-		if (name == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("reset must not contain nulls")));
 		while (which < A_N && strcmp(name, names[which]) != 0)
 			which++;
 		if (which == A_N)

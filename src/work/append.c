@@ -31,7 +31,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -437,24 +436,19 @@ Datum
 ssw_append_many(PG_FUNCTION_ARGS)
 {
 	Datum	   *values;
-	bool	   *nulls;
 	Jsonb	  **rows;
 	int			n;
 
 	ssw_argument_not_null(fcinfo, 0, "target");
-	ssw_argument_not_null(fcinfo, 1, "rows");
+	n = ssw_argument_elements(fcinfo, 1, "rows", JSONBOID, &values);
 	ssw_shmem_require();
 	ssw_spi_refuse_read_only("sweeper.append_many()");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
 	if (n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("rows must not be empty")));
 	rows = palloc(n * sizeof(Jsonb *));
 	for (int i = 0; i < n; i++)
 	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("rows must not contain null")));
 		rows[i] = DatumGetJsonbP(values[i]);
 		if (VARSIZE_ANY_EXHDR(rows[i]) > SSW_MAX_PAYLOAD)
 			ereport(ERROR,
