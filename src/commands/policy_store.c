@@ -136,14 +136,10 @@ ssw_policy_store_log(int policy_id, const char *name, const char *change, const 
 	" LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
 	"  FROM pg_catalog.jsonb_each(r.now) AS e WHERE (r.before -> e.key) IS DISTINCT FROM e.value) AS n";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
-	Datum		values[5];
+	Datum		values[] = {Int32GetDatum(policy_id), CStringGetTextDatum(name), CStringGetTextDatum(ssw_identity_actor()),
+	CStringGetTextDatum(change), old ? CStringGetTextDatum(old) : (Datum) 0};
 	char		nulls[6] = "     ";
 
-	values[0] = Int32GetDatum(policy_id);
-	values[1] = CStringGetTextDatum(name);
-	values[2] = CStringGetTextDatum(ssw_identity_actor());
-	values[3] = CStringGetTextDatum(change);
-	values[4] = old ? CStringGetTextDatum(old) : (Datum) 0;
 	nulls[4] = old ? ' ' : 'n';
 	ssw_policy_store_exec(sql, lengthof(types), types, values, nulls);
 }

@@ -97,14 +97,9 @@ ssw_policy_row_failed(SswWatch *w, const SswPass *pass)
 	ssw_failed_row_backoff_us(failures, FAIL_BASE_US,
 							  class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
 	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
-	Datum		values[6];
+	Datum		values[] = {Int32GetDatum(w->policy_id), Int32GetDatum(failures), BoolGetDatum(failures >= BROKEN_AFTER),
+	TimestampTzGetDatum(retry), CStringGetTextDatum(pass->message), CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode))};
 
-	values[0] = Int32GetDatum(w->policy_id);
-	values[1] = Int32GetDatum(failures);
-	values[2] = BoolGetDatum(failures >= BROKEN_AFTER);
-	values[3] = TimestampTzGetDatum(retry);
-	values[4] = CStringGetTextDatum(pass->message);
-	values[5] = CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode));
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
 			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
 			   " WHERE policy_id = $1", 6, types, values, NULL);
@@ -157,12 +152,8 @@ bool
 ssw_policy_row_hold(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
-	Datum		values[4];
+	Datum		values[] = {Int32GetDatum(p->id), Int64GetDatum((int64) p->system_identifier), ObjectIdGetDatum(p->database), ObjectIdGetDatum(p->relid)};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = Int64GetDatum((int64) p->system_identifier);
-	values[2] = ObjectIdGetDatum(p->database);
-	values[3] = ObjectIdGetDatum(p->relid);
 	return run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
 					  " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
 					  4, types, values, NULL);
@@ -176,12 +167,9 @@ void
 ssw_policy_row_restamp(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, TIMESTAMPTZOID};
-	Datum		values[4];
+	Datum		values[] = {Int32GetDatum(p->id), Int64GetDatum((int64) ssw_service_system_identifier()),
+	ObjectIdGetDatum(MyDatabaseId), TimestampTzGetDatum(ssw_service_began())};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = Int64GetDatum((int64) ssw_service_system_identifier());
-	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	values[3] = TimestampTzGetDatum(ssw_service_began());
 	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
 			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
 			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"
@@ -195,11 +183,8 @@ void
 ssw_policy_row_renamed(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
-	Datum		values[3];
+	Datum		values[] = {Int32GetDatum(p->id), CStringGetTextDatum(p->relation), CStringGetTextDatum(p->owner_name)};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = CStringGetTextDatum(p->relation);
-	values[2] = CStringGetTextDatum(p->owner_name);
 	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
 }
 

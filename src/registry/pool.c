@@ -169,13 +169,10 @@ static void
 log_change(const char *pool, const char *change, const char *before)
 {
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID};
-	Datum		values[4];
+	Datum		values[] = {CStringGetTextDatum(change), CStringGetTextDatum(ssw_identity_actor()),
+	before ? CStringGetTextDatum(before) : (Datum) 0, CStringGetTextDatum(pool)};
 	char		nulls[] = "    ";
 
-	values[0] = CStringGetTextDatum(change);
-	values[1] = CStringGetTextDatum(ssw_identity_actor());
-	values[2] = before ? CStringGetTextDatum(before) : (Datum) 0;
-	values[3] = CStringGetTextDatum(pool);
 	nulls[2] = before ? ' ' : 'n';
 	ssw_spi_exec_as_extension("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
 							  " SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"

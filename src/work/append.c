@@ -99,16 +99,11 @@ read_stream(Oid relid, bool *made)
 	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid, flush_every, flush_rows)"
 	" SELECT $1, $2, $3, $4, $5, $6, coalesce(min(flush_every), '1 s'), coalesce(min(flush_rows), 1000) FROM sweeper.append_stream WHERE relid = $1";
 	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID, OIDOID};
-	Datum		values[6];
 	SswCaller	c = ssw_caller_begin("sweeper.append()");
+	Datum		values[] = {ObjectIdGetDatum(relid), CStringGetTextDatum(ssw_guard_relation(relid)), CStringGetTextDatum(c.name),
+	Int64GetDatum((int64) GetSystemIdentifier()), ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(c.userid)};
 	int			stream;
 
-	values[0] = ObjectIdGetDatum(relid);
-	values[1] = CStringGetTextDatum(ssw_guard_relation(relid));
-	values[2] = CStringGetTextDatum(c.name);
-	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
-	values[4] = ObjectIdGetDatum(MyDatabaseId);
-	values[5] = ObjectIdGetDatum(c.userid);
 	if (ssw_plan_execute_fresh(find, 6, types, values) == 0)
 	{
 		ssw_plan_execute(make, 6, types, values, NULL, false);
@@ -505,15 +500,10 @@ adopt_restored(Oid relid)
 	" WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1 RETURNING s.stream)"
 	" UPDATE sweeper.append_row AS r SET owner = $6 FROM mine WHERE r.stream = mine.stream";
 	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID, OIDOID};
-	Datum		values[6];
 	SswCaller	c = ssw_caller_begin("sweeper.flush()");
+	Datum		values[] = {ObjectIdGetDatum(relid), CStringGetTextDatum(c.name), Int64GetDatum((int64) GetSystemIdentifier()),
+	ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(c.userid), ObjectIdGetDatum(ssw_relation_owner(relid))};
 
-	values[0] = ObjectIdGetDatum(relid);
-	values[1] = CStringGetTextDatum(c.name);
-	values[2] = Int64GetDatum((int64) GetSystemIdentifier());
-	values[3] = ObjectIdGetDatum(MyDatabaseId);
-	values[4] = ObjectIdGetDatum(c.userid);
-	values[5] = ObjectIdGetDatum(ssw_relation_owner(relid));
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
 	ssw_caller_end(&c);
 }
