@@ -33,11 +33,11 @@
  * with the coordinator.  What is not written is found out again.
  */
 static bool
-run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values)
 {
 	if (!ssw_lock_policy_batch_conditional(policy_id))
 		return false;
-	(void) ssw_spi_exec_as_extension(sql, nargs, types, values, nulls, false);
+	(void) ssw_spi_exec_as_extension(sql, nargs, types, values, NULL, false);
 	return true;
 }
 
@@ -102,7 +102,7 @@ ssw_policy_row_failed(SswWatch *w, const SswPass *pass)
 
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
 			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
-			   " WHERE policy_id = $1", 6, types, values, NULL);
+			   " WHERE policy_id = $1", 6, types, values);
 	w->policy->failures = failures;
 	w->policy->broken = failures >= BROKEN_AFTER;
 	w->policy->retry_at = retry;
@@ -124,7 +124,7 @@ ssw_policy_row_succeeded(SswWatch *w)
 
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
 			   " last_pass_at = pg_catalog.clock_timestamp(), backlog_before = NULL WHERE policy_id = $1",
-			   1, &type, &value, NULL);
+			   1, &type, &value);
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
@@ -140,7 +140,7 @@ ssw_policy_row_rearm(SswWatch *w, TimestampTz before)
 
 	if (!w->policy->fuse_spent)
 		return;
-	run_policy(w->policy_id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until <= $2", 2, types, values, NULL);
+	run_policy(w->policy_id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until <= $2", 2, types, values);
 	w->policy->fuse_spent = false;
 }
 
@@ -156,7 +156,7 @@ ssw_policy_row_hold(const SswPolicy *p)
 
 	return run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
 					  " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
-					  4, types, values, NULL);
+					  4, types, values);
 }
 
 /*
@@ -173,7 +173,7 @@ ssw_policy_row_restamp(const SswPolicy *p)
 	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
 			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
 			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"
-			   " WHERE policy_id = $1", 4, types, values, NULL);
+			   " WHERE policy_id = $1", 4, types, values);
 	(void) ssw_spi_exec_as_extension("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
 									 1, &types[1], &values[1], NULL, false);
 }
@@ -185,7 +185,7 @@ ssw_policy_row_renamed(const SswPolicy *p)
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
 	Datum		values[] = {Int32GetDatum(p->id), CStringGetTextDatum(p->relation), CStringGetTextDatum(p->owner_name)};
 
-	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values);
 }
 
 /*
@@ -205,7 +205,7 @@ ssw_policy_row_columns(const SswPolicy *p)
 			   " deadline = sweeper._column_now(relid, columns, deadline), last_seen = sweeper._column_now(relid, columns, last_seen),"
 			   " ttl_column = sweeper._column_now(relid, columns, ttl_column), created = sweeper._column_now(relid, columns, created),"
 			   " group_by = sweeper._column_now(relid, columns, group_by), filter = sweeper._column_now(relid, columns, filter),"
-			   " columns = sweeper._columns(relid) WHERE policy_id = $1", 1, &type, &value, NULL);
+			   " columns = sweeper._columns(relid) WHERE policy_id = $1", 1, &type, &value);
 }
 
 /* Write how far starts of service have judged. */
@@ -225,7 +225,7 @@ ssw_policy_row_horizons(const SswPolicy *p)
 	elems[2 * p->nhorizons] = TimestampTzGetDatum(p->noted_at);
 	values[1] = PointerGetDatum(construct_array(elems, p->nhorizons > 0 ? 2 * p->nhorizons + 1 : 0,
 												TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
-	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values);
 }
 
 /* Has this database, with its files and oids, been in that cluster? */
