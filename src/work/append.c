@@ -253,28 +253,37 @@ ssw_append_same_columns(Jsonb *a, Jsonb *b)
 		memcmp(&a->root.children[2 * n], &b->root.children[2 * n], getJsonbOffset(&a->root, n)) == 0;
 }
 
+/* The columns that a row names, in the order in which jsonb keeps them. */
+List	   *
+ssw_append_columns(Jsonb *row)
+{
+	JsonbIterator *it = JsonbIteratorInit(&row->root);
+	JsonbIteratorToken token;
+	JsonbValue	v;
+	List	   *columns = NIL;
+
+	(void) JsonbIteratorNext(&it, &v, true);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
+	return columns;
+}
+
 /* May the caller append the row, by the columns that it names? */
 static void
 check_row(Relation rel, Jsonb *row)
 {
-	JsonbIterator *it;
-	JsonbValue	v;
-	JsonbIteratorToken token;
-	List	   *columns = NIL;
+	List	   *columns;
+	ListCell   *lc;
 
 	if (!JB_ROOT_IS_OBJECT(row) || JB_ROOT_COUNT(row) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("row_data must be a JSON object with at least one column"),
 				 errhint("For one row: SELECT sweeper.append(..., to_jsonb(r)).")));
-	it = JsonbIteratorInit(&row->root);
-	(void) JsonbIteratorNext(&it, &v, true);
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
-		if (token == WJB_KEY)
-		{
-			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
-			check_column(rel, llast(columns));
-		}
+	columns = ssw_append_columns(row);
+	foreach(lc, columns)
+		check_column(rel, lfirst(lc));
 	ssw_append_check_rights(RelationGetRelid(rel), GetUserId(), columns);
 }
 
