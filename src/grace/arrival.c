@@ -28,7 +28,6 @@
 
 #include "base/identity.h"
 #include "base/locks.h"
-#include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/arrival.h"
 #include "grace/service_log.h"

@@ -27,7 +27,6 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/run_batches.h"
-#include "sweep/pace.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"

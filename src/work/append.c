@@ -49,7 +49,6 @@
 #include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "base/wait.h"
-#include "registry/session.h"
 #include "work/append.h"
 #include "work/caller.h"
 #include "work/task_query.h"
