@@ -56,8 +56,8 @@ ssw_pool_missing(const char *pool)
 }
 
 /* Is there such a pool, as the last transaction that changed it left it? */
-static bool
-exists(const char *pool)
+bool
+ssw_pool_exists(const char *pool)
 {
 	Datum		value = CStringGetTextDatum(pool);
 	SswOwnTable t;
@@ -68,14 +68,6 @@ exists(const char *pool)
 	ssw_own_close(&t);
 	ssw_own_release(t.snapshot);
 	return found;
-}
-
-/* An error if there is not. */
-void
-ssw_pool_check_exists(const char *pool)
-{
-	if (!exists(pool))
-		ssw_pool_missing(pool);
 }
 
 /* An argument of metadata that is not null. */
@@ -200,12 +192,6 @@ run_with_settings(const Settings *s, const char *sql, Oid type, Datum value, boo
 	return ssw_spi_exec_as_extension(sql, A_N + 1, types, values, nulls, read_only);
 }
 
-static uint64
-write_settings(const Settings *s, const char *sql, Oid type, Datum value)
-{
-	return run_with_settings(s, sql, type, value, false);
-}
-
 /* Has the pool these settings, as the last transaction that changed it left it? */
 static bool
 is_same(const Settings *s)
@@ -264,8 +250,8 @@ redefine(const Settings *s)
 	char	   *before = row_json(s->pool);
 
 	/* a pool that its snapshot does not see needs another transaction */
-	if (before == NULL || write_settings(s, "UPDATE sweeper.pool SET seats = $2, ttl = $3, max_ttl = $4, max_per_owner = $5, notify_channel = $6, metadata = $7"
-										 " WHERE pool = $1 AND $8 IS NOT NULL", TEXTOID, CStringGetTextDatum("")) == 0)
+	if (before == NULL || run_with_settings(s, "UPDATE sweeper.pool SET seats = $2, ttl = $3, max_ttl = $4, max_per_owner = $5, notify_channel = $6, metadata = $7"
+											" WHERE pool = $1 AND $8 IS NOT NULL", TEXTOID, CStringGetTextDatum(""), false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("pool \"%s\" was created meanwhile", s->pool),
@@ -289,14 +275,14 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	if (or_alter && is_same(&s))
 		PG_RETURN_VOID();
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
-	if (row_json(s.pool) && !exists(s.pool))
+	if (row_json(s.pool) && !ssw_pool_exists(s.pool))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("pool \"%s\" was dropped meanwhile", s.pool),
 				 errhint("Try again.")));
-	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
-					   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
-					   TEXTOID, CStringGetTextDatum(ssw_identity_actor())) == 0)
+	if (run_with_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
+						  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
+						  TEXTOID, CStringGetTextDatum(ssw_identity_actor()), false) == 0)
 	{
 		if (!or_alter)
 			ereport(ERROR,
@@ -376,7 +362,7 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	before = row_json(s.pool);
 	if (before == NULL)
 		ssw_pool_missing(s.pool);
-	if (write_settings(&s, sql, TEXTARRAYOID, PG_GETARG_DATUM(A_N)) == 0)
+	if (run_with_settings(&s, sql, TEXTARRAYOID, PG_GETARG_DATUM(A_N), false) == 0)
 		ssw_pool_missing(s.pool);
 	check_times(s.pool);
 	log_change(s.pool, "alter_pool", before);
