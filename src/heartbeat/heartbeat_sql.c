@@ -120,7 +120,7 @@ prepare(void *arg)
 	else
 		ssw_refusal_check_registry();
 	if (b->shard && !OidIsValid(b->shard->table))
-		ssw_shard_route_moving(b->t->policy);
+		ssw_refusal_moving(b->t->policy);
 	return true;
 }
 
@@ -191,7 +191,7 @@ is_alive_here(Touch *b, bool *alive)
 		if (b->shard == NULL)
 			break;
 	}
-	ssw_shard_route_moving(b->t->policy);
+	ssw_refusal_moving(b->t->policy);
 	return false;
 }
 
@@ -206,7 +206,7 @@ touch_shard(Touch *b, bool here)
 	if (is_alive_here(b, &alive))
 		return alive;
 	if (here)
-		ssw_shard_route_moving(b->t->policy);
+		ssw_refusal_moving(b->t->policy);
 	text = ssw_key_text(b->t->policy->nkeys, b->t->types, b->values);
 
 	alive = DatumGetBool(ssw_shard_route->ask(b->t->policy, "_touch_here", text, TEXTOID, CStringGetTextDatum(text), &isnull));
@@ -262,7 +262,7 @@ put_unconfirmed(const Many *m, int i, ErrorData *error)
 static bool
 raise_moving(void *arg)
 {
-	ssw_shard_route_moving(arg);
+	ssw_refusal_moving(arg);
 	return false;
 }
 

@@ -99,3 +99,13 @@ ssw_refusal_check_registry(void)
 				 errdetail("A session is on the node that has its pool."),
 				 errhint("The session is not gone: keep it. Connect to the node with its pool, by default the coordinator of the cluster.")));
 }
+
+/* The row's shard leaves this node.  Nothing is known: what memory says here may be no longer true, or not for long. */
+void
+ssw_refusal_moving(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not find the session's row of policy \"%s\": its shard is moving to another node", p->name),
+			 errhint("The session is not gone: keep it and try again.")));
+}
