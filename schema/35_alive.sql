@@ -7,11 +7,11 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
 CREATE FUNCTION sweeper.touch(policy text, key uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
 CREATE FUNCTION sweeper._touch_here(policy text, key text, place text) RETURNS boolean
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_here';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch';
 CREATE FUNCTION sweeper.touch_many(policy text, keys text[]) RETURNS TABLE (key text, state text, message text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
 CREATE FUNCTION sweeper._touch_many_rows(policy text, keys text[], place text) RETURNS TABLE (key text, state text, message text)
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many_here';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'ssw_touch_many';
 CREATE FUNCTION sweeper._touch_many_here(policy text, keys text[], place text) RETURNS text[]
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(ARRAY[r.key, r.state, r.message]), '{}') FROM sweeper._touch_many_rows($1, $2, $3) AS r

@@ -8,7 +8,9 @@
 
 #include "access/detoast.h"
 #include "mb/pg_wchar.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "base/argument_checks.h"
@@ -51,6 +53,26 @@ ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", name)));
+}
+
+/* The elements of an array, and how many; ereport when it, or one of them, is null. */
+int
+ssw_argument_elements(FunctionCallInfo fcinfo, int arg, const char *name, Oid type, Datum **elems)
+{
+	ArrayType  *array;
+	int16		len;
+	bool		byval;
+	char		align;
+	int			n;
+
+	ssw_argument_not_null(fcinfo, arg, name);
+	array = PG_GETARG_ARRAYTYPE_P(arg);
+	if (array_contains_nulls(array))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name)));
+	get_typlenbyvalalign(type, &len, &byval, &align);
+	deconstruct_array(array, type, len, byval, align, elems, NULL, &n);
+	return n;
 }
 
 /* if_exists: false for "error", true for "alter". */

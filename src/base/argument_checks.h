@@ -24,6 +24,7 @@ extern int64 ssw_argument_number(const char *name, int64 v, int64 min, int64 max
 extern void ssw_argument_bound(FunctionCallInfo fcinfo, int arg, const char *name, int most);
 extern void ssw_argument_printable(const char *name, int len, const char *what, const char *argument);
 extern void ssw_argument_not_null(FunctionCallInfo fcinfo, int arg, const char *name);
+extern int	ssw_argument_elements(FunctionCallInfo fcinfo, int arg, const char *name, Oid type, Datum **elems);
 extern bool ssw_argument_or_alter(FunctionCallInfo fcinfo, int arg);
 
 #endif							/* SSW_ARGUMENT_CHECKS_H */

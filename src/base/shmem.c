@@ -327,6 +327,19 @@ ssw_shmem_read_part(Oid dboid, int policy_id, Size offset, Size size, void *copy
 	return s != NULL;
 }
 
+/* Writes a part of the entry of one of this database's policies, if there is one, or is to be. */
+void
+ssw_shmem_write_part(int policy_id, Size offset, Size size, const void *value, bool create)
+{
+	SswPolicyShared *s;
+
+	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
+	s = ssw_shmem_policy(MyDatabaseId, policy_id, create);
+	if (s)
+		memcpy((char *) s + offset, value, size);
+	LWLockRelease(SswShared->lock);
+}
+
 /* Call back for every policy entry, under the lock. */
 void
 ssw_shmem_policies_seq(LWLockMode mode, void (*callback) (SswPolicyShared *, void *), void *arg)

@@ -394,7 +394,7 @@ typedef struct SswPolicyShared
 	double		tokens;
 	double		backlog_tokens;
 	TimestampTz tokens_at;
-	SswPace		pace;			/* private to pace.c */
+	SswPace		pace;			/* private to pace.h */
 	SswDrain	drain;			/* private to drain.c, and read by views */
 	int64		heartbeat_ttl_us;	/* shortest time to live of a session with
 									 * heartbeats since the start, or 0 */
@@ -478,6 +478,7 @@ extern uint64 ssw_shmem_next_generation(bool created);
 extern bool ssw_shmem_is_served(void);
 extern bool ssw_shmem_is_closed(void);
 extern bool ssw_shmem_read_part(Oid dboid, int policy_id, Size offset, Size size, void *copy);
+extern void ssw_shmem_write_part(int policy_id, Size offset, Size size, const void *value, bool create);
 extern bool ssw_shmem_policies_full(void);
 extern void ssw_shmem_refuse_policy(void);
 extern void ssw_shmem_add_policy(int policy_id);
@@ -493,9 +494,11 @@ extern void ssw_shmem_wake_own_coordinator(void);
 extern bool ssw_shmem_pass_is_stale(const SswPass *pass);
 extern void ssw_shmem_text(char *to, const char *from, size_t size);
 
-/* Copy one field of a policy's entry, or the whole entry of one of this database. */
+/* Copy one field of a policy's entry, or the whole entry of one of this database; write one field of such an entry. */
 #define ssw_shmem_read_field(dboid, policy_id, field, copy) \
 	ssw_shmem_read_part(dboid, policy_id, offsetof(SswPolicyShared, field), sizeof(*(copy)), copy)
 #define ssw_shmem_read_policy(policy_id, copy) ssw_shmem_read_part(MyDatabaseId, policy_id, 0, sizeof(SswPolicyShared), copy)
+#define ssw_shmem_write_field(policy_id, field, value, create) \
+	ssw_shmem_write_part(policy_id, offsetof(SswPolicyShared, field), sizeof(*(value)), value, create)
 
 #endif							/* SSW_SHMEM_H */

@@ -291,6 +291,37 @@ ssw_spi_text(uint64 row, int col)
 	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, col);
 }
 
+/* Run one statement as the extension's owner; returns its rows.  One that only reads sees what the active snapshot does. */
+uint64
+ssw_spi_exec_as_extension(const char *sql, int nargs, Oid *types, Datum *values,
+						  const char *nulls, bool read_only)
+{
+	SswIdentity save;
+	uint64		n;
+
+	ssw_spi_begin_as_extension(&save);
+	n = ssw_spi_exec(sql, nargs, types, values, nulls, read_only, 0);
+	ssw_spi_end_as(&save);
+	return n;
+}
+
+/* The same for the first column of its first row, in CurrentMemoryContext; null when there is none. */
+char	   *
+ssw_spi_text_as_extension(const char *sql, int nargs, Oid *types, Datum *values, bool read_only)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
+	char	   *result = NULL;
+
+	ssw_spi_begin_as_extension(&save);
+	if (ssw_spi_exec(sql, nargs, types, values, NULL, read_only, 1) > 0)
+		result = ssw_spi_text(0, 1);
+	if (result)
+		result = MemoryContextStrdup(cxt, result);
+	ssw_spi_end_as(&save);
+	return result;
+}
+
 void
 ssw_spi_start_transaction(void)
 {

@@ -23,6 +23,9 @@ extern SPIPlanPtr ssw_spi_prepare(const char *sql, int nargs, Oid *types, int op
 extern bool ssw_spi_is_restricted(SPIPlanPtr plan);
 extern uint64 ssw_spi_exec(const char *sql, int nargs, Oid *types, Datum *values,
 						   const char *nulls, bool read_only, long limit);
+extern uint64 ssw_spi_exec_as_extension(const char *sql, int nargs, Oid *types, Datum *values,
+										const char *nulls, bool read_only);
+extern char *ssw_spi_text_as_extension(const char *sql, int nargs, Oid *types, Datum *values, bool read_only);
 extern ParamListInfo ssw_spi_params(int nargs, Oid *types, Datum *values, const bool *nulls);
 extern void ssw_spi_send(const char *sql, int nargs, Oid *types, Datum *values,
 						 const bool *nulls, DestReceiver *dest);

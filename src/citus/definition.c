@@ -178,17 +178,9 @@ ssw_definition_is_shared(void)
 static const char *
 columns(void)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *list;
-
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec("SELECT pg_catalog.string_agg(pg_catalog.quote_ident(attname), ', ') FROM pg_catalog.pg_attribute"
-				 " WHERE attrelid = 'sweeper.policy'::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
-				 " AND attname <> ALL ('" OWN_COLUMNS "'::pg_catalog.name[] || '{owner_name,held_reason,held_at}')", 0, NULL, NULL, NULL, true, 1);
-	list = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
-	ssw_spi_end_as(&save);
-	return list;
+	return ssw_spi_text_as_extension("SELECT pg_catalog.string_agg(pg_catalog.quote_ident(attname), ', ') FROM pg_catalog.pg_attribute"
+									 " WHERE attrelid = 'sweeper.policy'::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
+									 " AND attname <> ALL ('" OWN_COLUMNS "'::pg_catalog.name[] || '{owner_name,held_reason,held_at}')", 0, NULL, NULL, true);
 }
 
 #define BOUND \

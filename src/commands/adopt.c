@@ -25,7 +25,6 @@
 #include "base/relation_guard.h"
 #include "base/spi.h"
 #include "commands/args.h"
-#include "commands/preview.h"
 #include "commands/register.h"
 #include "commands/target_check.h"
 

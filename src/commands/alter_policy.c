@@ -11,7 +11,6 @@
 
 #include "access/table.h"
 #include "catalog/pg_type.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -44,19 +43,12 @@ static void
 reset_args(SswArgs *a, FunctionCallInfo fcinfo, int arg)
 {
 	Datum	   *names;
-	bool	   *nulls;
-	int			n;
+	int			n = ssw_argument_elements(fcinfo, arg, "reset", TEXTOID, &names);
 
-	ssw_argument_not_null(fcinfo, arg, "reset");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		SswArg		field;
+		SswArg		field = ssw_args_find(TextDatumGetCString(names[i]));
 
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("reset must not contain nulls")));
-		field = ssw_args_find(TextDatumGetCString(names[i]));
 		if (a->given[field])
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -52,14 +52,11 @@ change(const SswPolicy *p, const char *sql, const char *text)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
 	Datum		values[3] = {Int32GetDatum(p->id), CStringGetTextDatum(ssw_identity_actor())};
-	SswIdentity save;
 	uint64		n;
 
 	if (text)
 		values[2] = CStringGetTextDatum(text);
-	ssw_spi_begin_as_extension(&save);
-	n = ssw_spi_exec(sql, lengthof(types), types, values, text ? NULL : "  n", false, 0);
-	ssw_spi_end_as(&save);
+	n = ssw_spi_exec_as_extension(sql, lengthof(types), types, values, text ? NULL : "  n", false);
 	CommandCounterIncrement();
 	return n;
 }

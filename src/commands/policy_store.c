@@ -136,14 +136,10 @@ ssw_policy_store_log(int policy_id, const char *name, const char *change, const 
 	" LATERAL (SELECT pg_catalog.jsonb_object_agg(e.key, e.value) AS fields"
 	"  FROM pg_catalog.jsonb_each(r.now) AS e WHERE (r.before -> e.key) IS DISTINCT FROM e.value) AS n";
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID};
-	Datum		values[5];
+	Datum		values[] = {Int32GetDatum(policy_id), CStringGetTextDatum(name), CStringGetTextDatum(ssw_identity_actor()),
+	CStringGetTextDatum(change), old ? CStringGetTextDatum(old) : (Datum) 0};
 	char		nulls[6] = "     ";
 
-	values[0] = Int32GetDatum(policy_id);
-	values[1] = CStringGetTextDatum(name);
-	values[2] = CStringGetTextDatum(ssw_identity_actor());
-	values[3] = CStringGetTextDatum(change);
-	values[4] = old ? CStringGetTextDatum(old) : (Datum) 0;
 	nulls[4] = old ? ' ' : 'n';
 	ssw_policy_store_exec(sql, lengthof(types), types, values, nulls);
 }
@@ -154,16 +150,9 @@ ssw_policy_store_json(int policy_id)
 {
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(policy_id);
-	MemoryContext cxt = CurrentMemoryContext;
-	char	   *json = NULL;
-	SswIdentity save;
 
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
-					 1, &type, &value, NULL, false, 1) > 0)
-		json = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end_as(&save);
-	return json;
+	return ssw_spi_text_as_extension("SELECT pg_catalog.to_jsonb(p)::pg_catalog.text FROM sweeper.policy AS p WHERE p.policy_id = $1",
+									 1, &type, &value, false);
 }
 
 /* Remove a policy that the caller has locked.  Its heartbeats are forgotten, its evidence stays. */

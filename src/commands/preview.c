@@ -350,34 +350,6 @@ advise_children(const SswPolicy *p, Relation rel, SswPreview *v, MemoryContext c
 	}
 }
 
-/* Look at the relation of a built policy, or only at its definition, or only at rows. */
-static SswPreview *
-look(SswPolicy *p, Relation rel, bool advise, bool count)
-{
-	SswPreview *v = palloc0(sizeof(SswPreview));
-	MemoryContext cxt = CurrentMemoryContext;
-	SswIdentity save;
-
-	/* keys and expressions as in a pass */
-	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
-	v->exact = true;
-	v->earliest = DT_NOEND;
-	v->latest = DT_NOBEGIN;
-	if (advise)
-		advise_index(p, rel, v, cxt);
-	if (count)
-		look_at_sample(p, rel, v, cxt);
-	if (!v->exact)
-		count_by_index(p, rel, v, cxt);
-	if (advise)
-		advise_children(p, rel, v, cxt);
-	if (advise && p->nkeys == 0)
-		add_advice(v, cxt, false,
-				   "There is no key, so events identify rows by ctid: give the table a primary key, or name the columns of a unique index in key.");
-	ssw_spi_end_as(&save);
-	return v;
-}
-
 typedef struct Preview
 {
 	SswPolicy  *policy;
@@ -387,12 +359,33 @@ typedef struct Preview
 	SswPreview *result;
 } Preview;
 
+/* In a subtransaction: look at the relation of a built policy, or only at its definition, or only at rows. */
 static bool
-try_look(void *arg)
+look(void *arg)
 {
-	Preview    *v = arg;
+	Preview    *want = arg;
+	SswPolicy  *p = want->policy;
+	SswPreview *v = want->result = palloc0(sizeof(SswPreview));
+	MemoryContext cxt = CurrentMemoryContext;
+	SswIdentity save;
 
-	v->result = look(v->policy, v->rel, v->advise, v->count);
+	/* keys and expressions as in a pass */
+	ssw_spi_begin_as_owner(p->owner, p->search_path, &save);
+	v->exact = true;
+	v->earliest = DT_NOEND;
+	v->latest = DT_NOBEGIN;
+	if (want->advise)
+		advise_index(p, want->rel, v, cxt);
+	if (want->count)
+		look_at_sample(p, want->rel, v, cxt);
+	if (!v->exact)
+		count_by_index(p, want->rel, v, cxt);
+	if (want->advise)
+		advise_children(p, want->rel, v, cxt);
+	if (want->advise && p->nkeys == 0)
+		add_advice(v, cxt, false,
+				   "There is no key, so events identify rows by ctid: give the table a primary key, or name the columns of a unique index in key.");
+	ssw_spi_end_as(&save);
 	return true;
 }
 
@@ -401,7 +394,7 @@ SswPreview *
 ssw_preview_part(SswPolicy *p, Relation rel, bool advise, bool count)
 {
 	Preview		v = {.policy = p,.rel = rel,.advise = advise,.count = count};
-	ErrorData  *error = ssw_spi_try(try_look, &v);
+	ErrorData  *error = ssw_spi_try(look, &v);
 
 	if (error == NULL)
 		return v.result;

@@ -25,12 +25,9 @@
 #include "utils/timestamp.h"
 
 #include "base/identity.h"
-#include "base/spi.h"
 #include "commands/args.h"
-#include "commands/preview.h"
 #include "commands/session_check.h"
 #include "policy/expr.h"
-#include "policy/sweep_sql.h"
 
 /* What makes an expression depend on the time zone. */
 typedef struct Zone

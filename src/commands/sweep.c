@@ -165,16 +165,7 @@ wait_for_pass(int policy_id, uint64 mine, int64 timeout_us, Answer *answer)
 static char *
 lock_query(const char *relation)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *query;
-	bool		isnull;
-
-	ssw_spi_begin_as_extension(&save);
-	(void) ssw_spi_exec(psprintf("SELECT sweeper._lock_query(%s)", quote_literal_cstr(relation)), 0, NULL, NULL, NULL, true, 1);
-	query = MemoryContextStrdup(caller, TextDatumGetCString(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)));
-	ssw_spi_end_as(&save);
-	return query;
+	return ssw_spi_text_as_extension(psprintf("SELECT sweeper._lock_query(%s)", quote_literal_cstr(relation)), 0, NULL, NULL, true);
 }
 
 /* The request was not dealt with in time. */

@@ -28,7 +28,6 @@
 
 #include "base/identity.h"
 #include "base/locks.h"
-#include "base/shmem.h"
 #include "base/spi.h"
 #include "grace/arrival.h"
 #include "grace/service_log.h"
@@ -122,12 +121,10 @@ ssw_arrival_replace(int policy_id)
 {
 	Oid			type = INT4OID;
 	Datum		value = Int32GetDatum(policy_id);
-	SswIdentity save;
 
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec("INSERT INTO sweeper.shard_arrival SELECT policy_id, relid, pg_catalog.clock_timestamp() FROM sweeper.policy"
-				 " WHERE policy_id = $1 AND heartbeats AND pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL ON CONFLICT (policy_id, shard) DO UPDATE SET arrived_at = excluded.arrived_at", 1, &type, &value, NULL, false, 0);
-	ssw_spi_end_as(&save);
+	(void) ssw_spi_exec_as_extension("INSERT INTO sweeper.shard_arrival SELECT policy_id, relid, pg_catalog.clock_timestamp() FROM sweeper.policy"
+									 " WHERE policy_id = $1 AND heartbeats AND pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL"
+									 " ON CONFLICT (policy_id, shard) DO UPDATE SET arrived_at = excluded.arrived_at", 1, &type, &value, NULL, false);
 }
 
 /* In the coordinator: note which leaves have come, and which have left. */

@@ -37,9 +37,7 @@ PG_FUNCTION_INFO_V1(ssw_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_heartbeat_many);
 PG_FUNCTION_INFO_V1(ssw_last_heartbeat);
 PG_FUNCTION_INFO_V1(ssw_touch);
-PG_FUNCTION_INFO_V1(ssw_touch_here);
 PG_FUNCTION_INFO_V1(ssw_touch_many);
-PG_FUNCTION_INFO_V1(ssw_touch_many_here);
 
 /* A shard that moves on so often while its row is looked at is not found. */
 #define PLACE_TRIES	3
@@ -122,7 +120,7 @@ prepare(void *arg)
 	else
 		ssw_refusal_check_registry();
 	if (b->shard && !OidIsValid(b->shard->table))
-		ssw_shard_route_moving(b->t->policy);
+		ssw_refusal_moving(b->t->policy);
 	return true;
 }
 
@@ -193,7 +191,7 @@ is_alive_here(Touch *b, bool *alive)
 		if (b->shard == NULL)
 			break;
 	}
-	ssw_shard_route_moving(b->t->policy);
+	ssw_refusal_moving(b->t->policy);
 	return false;
 }
 
@@ -208,7 +206,7 @@ touch_shard(Touch *b, bool here)
 	if (is_alive_here(b, &alive))
 		return alive;
 	if (here)
-		ssw_shard_route_moving(b->t->policy);
+		ssw_refusal_moving(b->t->policy);
 	text = ssw_key_text(b->t->policy->nkeys, b->t->types, b->values);
 
 	alive = DatumGetBool(ssw_shard_route->ask(b->t->policy, "_touch_here", text, TEXTOID, CStringGetTextDatum(text), &isnull));
@@ -235,15 +233,9 @@ typedef struct Many
 } Many;
 
 static void
-begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type, int16 len, char align)
+begin_many(Many *m, FunctionCallInfo fcinfo, int arg, const char *name, Oid type)
 {
-	bool	   *nulls;
-
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), type, len, false, align, &m->keys, &nulls, &m->n);
-	for (int i = 0; i < m->n; i++)
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name)));
+	m->n = ssw_argument_elements(fcinfo, arg, name, type, &m->keys);
 	InitMaterializedSRF(fcinfo, 0);
 	m->result = (ReturnSetInfo *) fcinfo->resultinfo;
 	m->slow = palloc(m->n * sizeof(int));
@@ -270,7 +262,7 @@ put_unconfirmed(const Many *m, int i, ErrorData *error)
 static bool
 raise_moving(void *arg)
 {
-	ssw_shard_route_moving(arg);
+	ssw_refusal_moving(arg);
 	return false;
 }
 
@@ -320,7 +312,10 @@ target_of_call(FunctionCallInfo fcinfo, const char *function)
 	return t;
 }
 
-/* touch(policy, key): the key as text, bigint or uuid. */
+/*
+ * touch(policy, key): the key as text, bigint or uuid.  _touch_here(policy, key, place): the
+ * key's row is on this node, or it is an error.
+ */
 Datum
 ssw_touch(PG_FUNCTION_ARGS)
 {
@@ -330,20 +325,7 @@ ssw_touch(PG_FUNCTION_ARGS)
 	b.type = get_fn_expr_argtype(fcinfo->flinfo, 1);
 	b.key = b.type == TEXTOID ? PointerGetDatum(PG_GETARG_TEXT_PP(1)) : PG_GETARG_DATUM(1);
 	parse(&b);
-	PG_RETURN_BOOL(b.shard ? touch_shard(&b, false) : is_alive(&b));
-}
-
-/* _touch_here(policy, key, place): the key's row is on this node, or it is an error. */
-Datum
-ssw_touch_here(PG_FUNCTION_ARGS)
-{
-	Touch		b = {.t = target_of_call(fcinfo, "sweeper.touch()")};
-
-	b.policy = pstrdup(b.t->policy->name);
-	b.type = TEXTOID;
-	b.key = PointerGetDatum(PG_GETARG_TEXT_PP(1));
-	parse(&b);
-	PG_RETURN_BOOL(b.shard ? touch_shard(&b, true) : is_alive(&b));
+	PG_RETURN_BOOL(b.shard ? touch_shard(&b, PG_NARGS() > 2) : is_alive(&b));
 }
 
 /* In a subtransaction, which a key that cannot be one ends: touch those that memory knows. */
@@ -468,14 +450,17 @@ touch_node(Many *m, int first)
 		put_answer(m, of, n, r.answer);
 }
 
-/* touch_many(policy, keys): those that were not confirmed. */
-static Datum
-touch_many(FunctionCallInfo fcinfo, bool here)
+/*
+ * touch_many(policy, keys): those that were not confirmed.  _touch_many_rows(policy, keys,
+ * place): rows that are not on this node are unknown.
+ */
+Datum
+ssw_touch_many(PG_FUNCTION_ARGS)
 {
-	Many		m = {.touch = {.t = target_of_call(fcinfo, "sweeper.touch_many()"),.type = TEXTOID},.here = here};
+	Many		m = {.touch = {.t = target_of_call(fcinfo, "sweeper.touch_many()"),.type = TEXTOID},.here = PG_NARGS() > 2};
 
 	m.touch.policy = pstrdup(m.touch.t->policy->name);
-	begin_many(&m, fcinfo, 1, "keys", TEXTOID, -1, TYPALIGN_INT);
+	begin_many(&m, fcinfo, 1, "keys", TEXTOID);
 	m.shards = m.touch.t->shards ? palloc0(m.n * sizeof(SswShard *)) : NULL;
 	while (m.next < m.n)
 	{
@@ -494,19 +479,6 @@ touch_many(FunctionCallInfo fcinfo, bool here)
 		if (m.shards[i])
 			touch_node(&m, i);
 	return (Datum) 0;
-}
-
-Datum
-ssw_touch_many(PG_FUNCTION_ARGS)
-{
-	return touch_many(fcinfo, false);
-}
-
-/* _touch_many_rows(policy, keys, place): rows that are not on this node are unknown. */
-Datum
-ssw_touch_many_here(PG_FUNCTION_ARGS)
-{
-	return touch_many(fcinfo, true);
 }
 
 /* A heartbeat of a session; false: it is gone. */
@@ -536,7 +508,7 @@ ssw_heartbeat_many(PG_FUNCTION_ARGS)
 
 	ssw_argument_not_null(fcinfo, 0, "sessions");
 	ssw_refusal_check_session("sweeper.heartbeat_many()");
-	begin_many(&m, fcinfo, 0, "sessions", UUIDOID, UUID_LEN, TYPALIGN_CHAR);
+	begin_many(&m, fcinfo, 0, "sessions", UUIDOID);
 	for (int i = 0; i < m.n; i++)
 	{
 		SswHeartbeatKey k = session_key(DatumGetUUIDP(m.keys[i]));

@@ -92,18 +92,20 @@ ssw_refusal_lock_relation(const SswPolicy *p)
 void
 ssw_refusal_check_registry(void)
 {
-	SswIdentity save;
-	bool		any;
-
-	if (!ssw_policy_follows())
-		return;
-	ssw_spi_begin_as_extension(&save);
-	any = ssw_spi_exec("SELECT FROM sweeper.fence_seq WHERE is_called", 0, NULL, NULL, NULL, true, 1) > 0;
-	ssw_spi_end_as(&save);
-	if (!any)
+	if (ssw_policy_follows() && ssw_spi_exec_as_extension("SELECT FROM sweeper.fence_seq WHERE is_called", 0, NULL, NULL, NULL, true) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node of the cluster has never had a pool or a worker"),
 				 errdetail("A session is on the node that has its pool."),
 				 errhint("The session is not gone: keep it. Connect to the node with its pool, by default the coordinator of the cluster.")));
+}
+
+/* The row's shard leaves this node.  Nothing is known: what memory says here may be no longer true, or not for long. */
+void
+ssw_refusal_moving(const SswPolicy *p)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not find the session's row of policy \"%s\": its shard is moving to another node", p->name),
+			 errhint("The session is not gone: keep it and try again.")));
 }

@@ -12,5 +12,6 @@ extern void ssw_refusal_check_policy(const SswPolicy *p);
 extern void ssw_refusal_check_changes(void);
 extern void ssw_refusal_lock_relation(const SswPolicy *p);
 extern void ssw_refusal_check_registry(void);
+extern void ssw_refusal_moving(const SswPolicy *p);
 
 #endif							/* SSW_REFUSAL_H */

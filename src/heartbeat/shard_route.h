@@ -1,13 +1,18 @@
 /*
  * shard_route.h
  *		Where the row with a key is, if its table has shards.
+ *
+ * For callers' sessions.  Memory knows a session of a shard by its key and by the table
+ * that is the shard here.  That table is another one each time that the shard comes to
+ * this node: so what memory knew of its sessions before the shard left is never found
+ * again.
  */
 #ifndef SSW_SHARD_ROUTE_H
 #define SSW_SHARD_ROUTE_H
 
 #include "policy/policy.h"
 
-/* A shard.  It is another table each time that it comes to a node. */
+/* A shard. */
 typedef struct SswShard
 {
 	int64		id;
@@ -36,8 +41,6 @@ typedef struct SswShardRoute
 	Datum		(*ask) (const SswPolicy *p, const char *function, const char *key, Oid type, Datum arg, bool *isnull);
 } SswShardRoute;
 
-extern const SswShardRoute *ssw_shard_route;
-
-extern void ssw_shard_route_moving(const SswPolicy *p);
+extern const SswShardRoute *ssw_shard_route;	/* in target_cache.c */
 
 #endif							/* SSW_SHARD_ROUTE_H */

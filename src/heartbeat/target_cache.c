@@ -24,6 +24,8 @@
 #include "heartbeat/target_cache.h"
 #include "policy/row_key.h"
 
+const SswShardRoute *ssw_shard_route = NULL;
+
 static SswHeartbeatTarget *targets = NULL;
 
 static void

@@ -22,7 +22,6 @@
 #include "utils/timestamp.h"
 
 #include "base/argument_checks.h"
-#include "base/identity.h"
 #include "base/locks.h"
 #include "base/relation_guard.h"
 #include "base/shmem.h"
@@ -307,19 +306,12 @@ pasteable(const Explanation *e)
 {
 	Oid			types[] = {TEXTOID, TEXTOID};
 	Datum		values[2];
-	MemoryContext caller = CurrentMemoryContext;
-	SswIdentity save;
-	char	   *result;
 
 	if (e->hint == NULL)
 		return NULL;
 	values[0] = CStringGetTextDatum(e->hint);
 	values[1] = CStringGetTextDatum(psprintf("SELECT * FROM sweeper.failed_row WHERE policy_id = %d;", e->policy->id));
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec("SELECT sweeper._pasteable($1, $2)", 2, types, values, NULL, true, 1);
-	result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end_as(&save);
-	return result;
+	return ssw_spi_text_as_extension("SELECT sweeper._pasteable($1, $2)", 2, types, values, true);
 }
 
 static void

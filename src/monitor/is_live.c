@@ -84,7 +84,7 @@ is_live(SswPolicy *p, const char *key, bool elsewhere)
 	if (r.shard.id == 0 || (!r.elsewhere && ssw_shard_route->is_here(&r.shard)))
 		return live;
 	if (!r.elsewhere || !elsewhere)
-		ssw_shard_route_moving(p);
+		ssw_refusal_moving(p);
 	live = DatumGetBool(ssw_shard_route->ask(p, "_is_live_here", r.key, TEXTOID, CStringGetTextDatum(r.key), &isnull));
 	return live && !isnull;
 }

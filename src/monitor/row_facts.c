@@ -247,12 +247,8 @@ static bool
 find_end(const SswPolicy *p, SswRowFacts *r, TimestampTz from, TimestampTz until, MemoryContext cxt)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[4];
+	Datum		values[] = {Int32GetDatum(p->id), CStringGetTextDatum(r->key), TimestampTzGetDatum(from), TimestampTzGetDatum(until)};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = CStringGetTextDatum(r->key);
-	values[2] = TimestampTzGetDatum(from);
-	values[3] = TimestampTzGetDatum(until);
 	if (ssw_spi_exec("SELECT cleaned_at, deadline, last_seen, cleanup_type, reason FROM sweeper.cleanup_event"
 					 " WHERE cleaned_at >= $3 AND cleaned_at < $4 AND policy_id = $1"
 					 " AND key IN ($2, " SSW_KEY_HASH("$2") ")"

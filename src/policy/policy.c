@@ -55,40 +55,16 @@ enum
 	P_SHARED_AS
 };
 
-typedef struct Row
-{
-	HeapTuple	tup;
-	TupleDesc	desc;
-} Row;
-
-/* A column, 0 where it is null. */
-static Datum
-get(Row *r, int col)
-{
-	bool		isnull;
-	Datum		value = SPI_getbinval(r->tup, r->desc, col, &isnull);
-
-	return isnull ? (Datum) 0 : value;
-}
-
-static char *
-get_text(Row *r, int col)
-{
-	Datum		value = get(r, col);
-
-	return value ? TextDatumGetCString(value) : NULL;
-}
-
 static TimestampTz
-get_time(Row *r, int col)
+get_time(uint64 row, int col)
 {
-	return DatumGetTimestampTz(get(r, col));
+	return DatumGetTimestampTz(ssw_spi_column(row, col));
 }
 
 static void
-get_horizons(Row *r, SswPolicy *p)
+get_horizons(uint64 row, SswPolicy *p)
 {
-	Datum		d = get(r, P_HORIZONS);
+	Datum		d = ssw_spi_column(row, P_HORIZONS);
 	Datum	   *elems;
 	int			n;
 
@@ -144,48 +120,48 @@ is_from_elsewhere(const SswPolicy *p)
 
 /* The results are in CurrentMemoryContext. */
 static SswPolicy *
-read_row(Row *r)
+read_row(uint64 row)
 {
 	SswPolicy  *p = palloc0(sizeof(SswPolicy));
 
 	for (int i = 0; i < SSW_NARGS; i++)
 	{
 		bool		isnull;
-		Datum		value = SPI_getbinval(r->tup, r->desc, i + 1, &isnull);
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, i + 1, &isnull);
 
 		ssw_field_set(p, &ssw_fields[i], value, isnull);
 	}
-	p->id = DatumGetInt32(get(r, P_ID));
-	p->name = get_text(r, P_NAME);
+	p->id = DatumGetInt32(ssw_spi_column(row, P_ID));
+	p->name = ssw_spi_text(row, P_NAME);
 	p->registry = strcmp(p->name, SSW_SESSION_POLICY) == 0;
 	p->hooks = ssw_policy_hooks_find(p->id);
 	p->filter_indexed = p->id >= SSW_SESSION_POLICY_ID && p->id <= SSW_LAST_TASK_POLICY_ID;
-	p->relid = DatumGetObjectId(get(r, P_RELID));
-	p->relation = get_text(r, P_RELATION);
-	p->owner = DatumGetObjectId(get(r, P_OWNER));
-	p->owner_name = get_text(r, P_OWNER_NAME);
-	p->system_identifier = (uint64) DatumGetInt64(get(r, P_SYSID));
-	p->database = DatumGetObjectId(get(r, P_DATABASE));
-	p->on_expire_name = get_text(r, P_ON_EXPIRE_NAME);
-	p->is_alive_name = get_text(r, P_IS_ALIVE_NAME);
-	p->paused_at = get_time(r, P_PAUSED_AT);
-	p->paused_until = get_time(r, P_PAUSED_UNTIL);
-	p->held_reason = get_text(r, P_HELD);
-	p->fuse_until = get_time(r, P_FUSE_UNTIL);
-	p->fuse_next = get_time(r, P_FUSE_NEXT);
-	p->fuse_spent = DatumGetBool(get(r, P_FUSE_SPENT));
-	p->paused_reason = get_text(r, P_PAUSED_REASON);
-	p->fuse_detail = get_text(r, P_FUSE_DETAIL);
-	p->last_error = get_text(r, P_LAST_ERROR);
-	p->from_coordinator = DatumGetBool(get(r, P_FROM_COORDINATOR));
-	p->shared_as = DatumGetInt32(get(r, P_SHARED_AS));
-	p->failures = DatumGetInt32(get(r, P_FAILURES));
-	p->broken = DatumGetBool(get(r, P_BROKEN));
-	p->retry_at = get_time(r, P_RETRY_AT);
-	p->backlog_before = get_time(r, P_BACKLOG_BEFORE);
-	get_horizons(r, p);
+	p->relid = DatumGetObjectId(ssw_spi_column(row, P_RELID));
+	p->relation = ssw_spi_text(row, P_RELATION);
+	p->owner = DatumGetObjectId(ssw_spi_column(row, P_OWNER));
+	p->owner_name = ssw_spi_text(row, P_OWNER_NAME);
+	p->system_identifier = (uint64) DatumGetInt64(ssw_spi_column(row, P_SYSID));
+	p->database = DatumGetObjectId(ssw_spi_column(row, P_DATABASE));
+	p->on_expire_name = ssw_spi_text(row, P_ON_EXPIRE_NAME);
+	p->is_alive_name = ssw_spi_text(row, P_IS_ALIVE_NAME);
+	p->paused_at = get_time(row, P_PAUSED_AT);
+	p->paused_until = get_time(row, P_PAUSED_UNTIL);
+	p->held_reason = ssw_spi_text(row, P_HELD);
+	p->fuse_until = get_time(row, P_FUSE_UNTIL);
+	p->fuse_next = get_time(row, P_FUSE_NEXT);
+	p->fuse_spent = DatumGetBool(ssw_spi_column(row, P_FUSE_SPENT));
+	p->paused_reason = ssw_spi_text(row, P_PAUSED_REASON);
+	p->fuse_detail = ssw_spi_text(row, P_FUSE_DETAIL);
+	p->last_error = ssw_spi_text(row, P_LAST_ERROR);
+	p->from_coordinator = DatumGetBool(ssw_spi_column(row, P_FROM_COORDINATOR));
+	p->shared_as = DatumGetInt32(ssw_spi_column(row, P_SHARED_AS));
+	p->failures = DatumGetInt32(ssw_spi_column(row, P_FAILURES));
+	p->broken = DatumGetBool(ssw_spi_column(row, P_BROKEN));
+	p->retry_at = get_time(row, P_RETRY_AT);
+	p->backlog_before = get_time(row, P_BACKLOG_BEFORE);
+	get_horizons(row, p);
 	if (!is_from_elsewhere(p))
-		ssw_columns_follow(p, DatumGetArrayTypeP(get(r, P_COLUMNS)));
+		ssw_columns_follow(p, DatumGetArrayTypeP(ssw_spi_column(row, P_COLUMNS)));
 	apply_retention(p);
 	return p;
 }
@@ -212,9 +188,8 @@ load(const char *where, int nargs, Oid *types, Datum *values)
 	PopActiveSnapshot();
 	for (uint64 i = 0; i < n; i++)
 	{
-		Row			r = {SPI_tuptable->vals[i], SPI_tuptable->tupdesc};
 		MemoryContext old = MemoryContextSwitchTo(cxt);
-		SswPolicy  *p = read_row(&r);
+		SswPolicy  *p = read_row(i);
 
 		p->as_of = as_of;
 		result = lappend(result, p);

@@ -283,13 +283,8 @@ ssw_give_access(PG_FUNCTION_ARGS)
 static void
 forget(const char *marker)
 {
-	SswIdentity save;
-
-	if (!OidIsValid(find_marker(marker)))
-		return;
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec(psprintf("SELECT sweeper._forget_access('%s')", marker), 0, NULL, NULL, NULL, false, 0);
-	ssw_spi_end_as(&save);
+	if (OidIsValid(find_marker(marker)))
+		(void) ssw_spi_exec_as_extension(psprintf("SELECT sweeper._forget_access('%s')", marker), 0, NULL, NULL, NULL, false);
 }
 
 void

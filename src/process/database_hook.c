@@ -219,28 +219,6 @@ wait_until_empty(Oid dboid)
 	ConditionVariableCancelSleep();
 }
 
-static ProcessUtility_hook_type
-next_hook(void)
-{
-	return prev_process_utility ? prev_process_utility : standard_ProcessUtility;
-}
-
-/* Run the command while the database is closed to us, and keep it closed. */
-static void
-run_alone(const Oid dboid, PlannedStmt *pstmt, const char *query, bool read_only_tree,
-		  ProcessUtilityContext context, ParamListInfo params,
-		  QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
-{
-	/*
-	 * a callback of our own at exit would not be the last one: other
-	 * extensions add theirs in the command
-	 */
-	reopen_at_end(dboid);
-	add_closed(dboid, 1);
-	wait_until_empty(dboid);
-	next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
-}
-
 /*
  * DROP EXTENSION, ALTER EXTENSION ... UPDATE: wait for the batches in flight, and let
  * no other begin before its end.  The coordinator looks at the extension again after
@@ -294,13 +272,20 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		default:
 			break;
 	}
-	if (!OidIsValid(dboid))
+
+	/* the database is closed to us meanwhile, and stays closed */
+	if (OidIsValid(dboid))
 	{
-		next_hook() (pstmt, query, read_only_tree, context, params, env, dest, qc);
-		return;
+		/*
+		 * a callback of our own at exit would not be the last one: other
+		 * extensions add theirs in the command
+		 */
+		reopen_at_end(dboid);
+		add_closed(dboid, 1);
+		wait_until_empty(dboid);
 	}
-	run_alone(dboid, pstmt, query, read_only_tree, context, params, env, dest, qc);
-	if (IsA(pstmt->utilityStmt, DropdbStmt))
+	(prev_process_utility ? prev_process_utility : standard_ProcessUtility) (pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (OidIsValid(dboid) && IsA(pstmt->utilityStmt, DropdbStmt))
 	{
 		ssw_store_forget(dboid);
 		ssw_task_shmem_forget(dboid);

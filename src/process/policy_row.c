@@ -27,27 +27,17 @@
 #define TRANSIENT_MAX_US	USECS_PER_MINUTE
 #define BROKEN_AFTER	8
 
-static void
-run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
-{
-	SswIdentity save;
-
-	ssw_spi_begin_as_extension(&save);
-	ssw_spi_exec(sql, nargs, types, values, nulls, false, 0);
-	ssw_spi_end_as(&save);
-}
-
 /*
- * The same for a policy's row, unless another session is changing that policy now.
+ * Run a statement on a policy's row, unless another session is changing that policy now.
  * That session may hold the policy's lock for long, and all other policies would wait
  * with the coordinator.  What is not written is found out again.
  */
 static bool
-run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+run_policy(int policy_id, const char *sql, int nargs, Oid *types, Datum *values)
 {
 	if (!ssw_lock_policy_batch_conditional(policy_id))
 		return false;
-	run(sql, nargs, types, values, nulls);
+	(void) ssw_spi_exec_as_extension(sql, nargs, types, values, NULL, false);
 	return true;
 }
 
@@ -77,11 +67,11 @@ ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass)
 	values[12] = Float8GetDatum(Max(0, us) / 1e6);
 	nulls[10] = failed ? ' ' : 'n';
 	nulls[11] = pass->message[0] ? ' ' : 'n';
-	run("UPDATE sweeper.pass SET status = $2, finished_at = pg_catalog.clock_timestamp(), expired = expired + $3, refreshed = refreshed + $4,"
-		" repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
-		" workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
-		" sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",
-		13, types, values, nulls);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.pass SET status = $2, finished_at = pg_catalog.clock_timestamp(), expired = expired + $3, refreshed = refreshed + $4,"
+									 " repaired = repaired + $5, failed = failed + $6, skipped = skipped + $7, batches = batches + $8,"
+									 " workers = greatest(workers, $9), max_lag = greatest(max_lag, $10 * '1 microsecond'::pg_catalog.interval),"
+									 " sqlstate = $11, error = $12, seconds = seconds + $13 WHERE pass = $1",
+									 13, types, values, nulls, false);
 }
 
 /*
@@ -91,10 +81,10 @@ ssw_policy_row_close_pass(SswWatch *w, const SswPass *pass)
 void
 ssw_policy_row_abandon(void)
 {
-	run("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
-		" expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
-		" WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass)) WHERE p.status = 'running'",
-		0, NULL, NULL, NULL);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.pass AS p SET status = 'abandoned', finished_at = pg_catalog.clock_timestamp(),"
+									 " expired = greatest(p.expired, (SELECT pg_catalog.sum(e.count) FROM sweeper.cleanup_event AS e"
+									 " WHERE e.cleaned_at >= p.started_at AND e.pass = p.pass)) WHERE p.status = 'running'",
+									 0, NULL, NULL, NULL, false);
 }
 
 /* The policy as a whole failed: back off, further each time. */
@@ -107,17 +97,12 @@ ssw_policy_row_failed(SswWatch *w, const SswPass *pass)
 	ssw_failed_row_backoff_us(failures, FAIL_BASE_US,
 							  class == SSW_FAIL_TRANSIENT ? TRANSIENT_MAX_US : FAIL_MAX_US);
 	Oid			types[] = {INT4OID, INT4OID, BOOLOID, TIMESTAMPTZOID, TEXTOID, TEXTOID};
-	Datum		values[6];
+	Datum		values[] = {Int32GetDatum(w->policy_id), Int32GetDatum(failures), BoolGetDatum(failures >= BROKEN_AFTER),
+	TimestampTzGetDatum(retry), CStringGetTextDatum(pass->message), CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode))};
 
-	values[0] = Int32GetDatum(w->policy_id);
-	values[1] = Int32GetDatum(failures);
-	values[2] = BoolGetDatum(failures >= BROKEN_AFTER);
-	values[3] = TimestampTzGetDatum(retry);
-	values[4] = CStringGetTextDatum(pass->message);
-	values[5] = CStringGetTextDatum(unpack_sql_state(pass->sqlerrcode));
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = $2, broken = $3, retry_at = $4, last_error = $5,"
 			   " last_sqlstate = $6, failing_since = coalesce(failing_since, pg_catalog.clock_timestamp())"
-			   " WHERE policy_id = $1", 6, types, values, NULL);
+			   " WHERE policy_id = $1", 6, types, values);
 	w->policy->failures = failures;
 	w->policy->broken = failures >= BROKEN_AFTER;
 	w->policy->retry_at = retry;
@@ -139,7 +124,7 @@ ssw_policy_row_succeeded(SswWatch *w)
 
 	run_policy(w->policy_id, "UPDATE sweeper.policy SET failures = 0, broken = false, retry_at = NULL, failing_since = NULL,"
 			   " last_pass_at = pg_catalog.clock_timestamp(), backlog_before = NULL WHERE policy_id = $1",
-			   1, &type, &value, NULL);
+			   1, &type, &value);
 	w->policy->failures = 0;
 	w->policy->broken = false;
 	w->policy->retry_at = 0;
@@ -155,7 +140,7 @@ ssw_policy_row_rearm(SswWatch *w, TimestampTz before)
 
 	if (!w->policy->fuse_spent)
 		return;
-	run_policy(w->policy_id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until <= $2", 2, types, values, NULL);
+	run_policy(w->policy_id, "DELETE FROM sweeper.fuse_hold WHERE policy_id = $1 AND held_until <= $2", 2, types, values);
 	w->policy->fuse_spent = false;
 }
 
@@ -167,15 +152,11 @@ bool
 ssw_policy_row_hold(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, OIDOID};
-	Datum		values[4];
+	Datum		values[] = {Int32GetDatum(p->id), Int64GetDatum((int64) p->system_identifier), ObjectIdGetDatum(p->database), ObjectIdGetDatum(p->relid)};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = Int64GetDatum((int64) p->system_identifier);
-	values[2] = ObjectIdGetDatum(p->database);
-	values[3] = ObjectIdGetDatum(p->relid);
 	return run_policy(p->id, "UPDATE sweeper.policy SET held_reason = 'restored', held_at = pg_catalog.clock_timestamp()"
 					  " WHERE policy_id = $1 AND held_reason IS NULL AND system_identifier = $2 AND database = $3 AND relid = $4",
-					  4, types, values, NULL);
+					  4, types, values);
 }
 
 /*
@@ -186,18 +167,15 @@ void
 ssw_policy_row_restamp(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, INT8OID, OIDOID, TIMESTAMPTZOID};
-	Datum		values[4];
+	Datum		values[] = {Int32GetDatum(p->id), Int64GetDatum((int64) ssw_service_system_identifier()),
+	ObjectIdGetDatum(MyDatabaseId), TimestampTzGetDatum(ssw_service_began())};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = Int64GetDatum((int64) ssw_service_system_identifier());
-	values[2] = ObjectIdGetDatum(MyDatabaseId);
-	values[3] = TimestampTzGetDatum(ssw_service_began());
 	run_policy(p->id, "UPDATE sweeper.policy SET system_identifier = $2, database = $3,"
 			   " on_expire = pg_catalog.to_regprocedure(on_expire_name), is_alive = pg_catalog.to_regprocedure(is_alive_name),"
 			   " horizons = ARRAY[$4, '-infinity', pg_catalog.clock_timestamp()]"
-			   " WHERE policy_id = $1", 4, types, values, NULL);
-	run("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
-		1, &types[1], &values[1], NULL);
+			   " WHERE policy_id = $1", 4, types, values);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.service_mark SET clusters = clusters || $1 WHERE NOT $1 = ANY (clusters)",
+									 1, &types[1], &values[1], NULL, false);
 }
 
 /* The relation, or its owner, has another name now. */
@@ -205,12 +183,9 @@ void
 ssw_policy_row_renamed(const SswPolicy *p)
 {
 	Oid			types[] = {INT4OID, TEXTOID, TEXTOID};
-	Datum		values[3];
+	Datum		values[] = {Int32GetDatum(p->id), CStringGetTextDatum(p->relation), CStringGetTextDatum(p->owner_name)};
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = CStringGetTextDatum(p->relation);
-	values[2] = CStringGetTextDatum(p->owner_name);
-	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET relation = $2, owner_name = $3 WHERE policy_id = $1", 3, types, values);
 }
 
 /*
@@ -230,7 +205,7 @@ ssw_policy_row_columns(const SswPolicy *p)
 			   " deadline = sweeper._column_now(relid, columns, deadline), last_seen = sweeper._column_now(relid, columns, last_seen),"
 			   " ttl_column = sweeper._column_now(relid, columns, ttl_column), created = sweeper._column_now(relid, columns, created),"
 			   " group_by = sweeper._column_now(relid, columns, group_by), filter = sweeper._column_now(relid, columns, filter),"
-			   " columns = sweeper._columns(relid) WHERE policy_id = $1", 1, &type, &value, NULL);
+			   " columns = sweeper._columns(relid) WHERE policy_id = $1", 1, &type, &value);
 }
 
 /* Write how far starts of service have judged. */
@@ -250,7 +225,7 @@ ssw_policy_row_horizons(const SswPolicy *p)
 	elems[2 * p->nhorizons] = TimestampTzGetDatum(p->noted_at);
 	values[1] = PointerGetDatum(construct_array(elems, p->nhorizons > 0 ? 2 * p->nhorizons + 1 : 0,
 												TIMESTAMPTZOID, sizeof(TimestampTz), true, TYPALIGN_DOUBLE));
-	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values, NULL);
+	run_policy(p->id, "UPDATE sweeper.policy SET horizons = $2 WHERE policy_id = $1", 2, types, values);
 }
 
 /* Has this database, with its files and oids, been in that cluster? */
@@ -259,13 +234,8 @@ ssw_policy_row_was_in(uint64 system_identifier)
 {
 	Oid			type = INT8OID;
 	Datum		value = Int64GetDatum((int64) system_identifier);
-	SswIdentity save;
-	bool		was;
 
-	ssw_spi_begin_as_extension(&save);
-	was = ssw_spi_exec("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true, 1) > 0;
-	ssw_spi_end_as(&save);
-	return was;
+	return ssw_spi_exec_as_extension("SELECT 1 FROM sweeper.service_mark WHERE $1 = ANY (clusters)", 1, &type, &value, NULL, true) > 0;
 }
 
 /* When this database was last looked at; with write, now. */
@@ -291,7 +261,7 @@ void
 ssw_policy_row_long_gap(void)
 {
 	/* one that somebody is changing is in that person's hands */
-	run("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
-		" WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE held_reason IS NULL"
-		" AND policy NOT LIKE 'sweeper.%' FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL);
+	(void) ssw_spi_exec_as_extension("UPDATE sweeper.policy SET held_reason = 'long gap', held_at = pg_catalog.clock_timestamp()"
+									 " WHERE policy_id IN (SELECT policy_id FROM sweeper.policy WHERE held_reason IS NULL"
+									 " AND policy NOT LIKE 'sweeper.%' FOR NO KEY UPDATE SKIP LOCKED)", 0, NULL, NULL, NULL, false);
 }

@@ -31,6 +31,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "base/cached_plan.h"
 #include "base/compat.h"
 #include "base/spi.h"
 #include "policy/deadline.h"
@@ -39,7 +40,6 @@
 #include "grace/arrival.h"
 #include "grace/grace.h"
 #include "sweep/lower_bound.h"
-#include "sweep/worker_pass.h"
 #include "process/deadline_index.h"
 #include "process/due_count.h"
 #include "process/probe.h"

@@ -99,7 +99,8 @@ ssw_acquire_wait(PG_FUNCTION_ARGS)
 	pool = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ssw_rights_check_pool(pool);
 	/* who only waits behind others counts as refused */
-	ssw_pool_check_exists(pool);
+	if (!ssw_pool_exists(pool))
+		ssw_pool_missing(pool);
 
 	/*
 	 * what is in a table, out of line, may be gone when this transaction has

@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/snapmgr.h"
@@ -57,8 +56,8 @@ ssw_pool_missing(const char *pool)
 }
 
 /* Is there such a pool, as the last transaction that changed it left it? */
-static bool
-exists(const char *pool)
+bool
+ssw_pool_exists(const char *pool)
 {
 	Datum		value = CStringGetTextDatum(pool);
 	SswOwnTable t;
@@ -69,14 +68,6 @@ exists(const char *pool)
 	ssw_own_close(&t);
 	ssw_own_release(t.snapshot);
 	return found;
-}
-
-/* An error if there is not. */
-void
-ssw_pool_check_exists(const char *pool)
-{
-	if (!exists(pool))
-		ssw_pool_missing(pool);
 }
 
 /* An argument of metadata that is not null. */
@@ -155,34 +146,14 @@ read_arguments(FunctionCallInfo fcinfo)
 	return s;
 }
 
-/* Run one statement as the extension's owner; returns its rows.  One that only reads sees what the active snapshot does. */
-static uint64
-run(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls, bool read_only)
-{
-	SswIdentity save;
-	uint64		n;
-
-	ssw_spi_begin_as_extension(&save);
-	n = ssw_spi_exec(sql, nargs, types, values, nulls, read_only, 0);
-	ssw_spi_end_as(&save);
-	return n;
-}
-
 /* The pool's row as JSON; null when there is none. */
 static char *
 row_json(const char *pool)
 {
-	MemoryContext cxt = CurrentMemoryContext;
 	Oid			type = TEXTOID;
 	Datum		value = CStringGetTextDatum(pool);
-	char	   *json = NULL;
-	SswIdentity save;
 
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT to_jsonb(p)::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, NULL, false, 1) > 0)
-		json = MemoryContextStrdup(cxt, ssw_spi_text(0, 1));
-	ssw_spi_end_as(&save);
-	return json;
+	return ssw_spi_text_as_extension("SELECT to_jsonb(p)::text FROM sweeper.pool AS p WHERE pool = $1", 1, &type, &value, false);
 }
 
 /* Record the change. */
@@ -190,18 +161,15 @@ static void
 log_change(const char *pool, const char *change, const char *before)
 {
 	Oid			types[] = {TEXTOID, TEXTOID, TEXTOID, TEXTOID};
-	Datum		values[4];
+	Datum		values[] = {CStringGetTextDatum(change), CStringGetTextDatum(ssw_identity_actor()),
+	before ? CStringGetTextDatum(before) : (Datum) 0, CStringGetTextDatum(pool)};
 	char		nulls[] = "    ";
 
-	values[0] = CStringGetTextDatum(change);
-	values[1] = CStringGetTextDatum(ssw_identity_actor());
-	values[2] = before ? CStringGetTextDatum(before) : (Datum) 0;
-	values[3] = CStringGetTextDatum(pool);
 	nulls[2] = before ? ' ' : 'n';
-	run("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
-		" SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"
-		" FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
-		4, types, values, nulls, false);
+	ssw_spi_exec_as_extension("INSERT INTO sweeper.policy_change (policy_id, policy, changed_by, change, old, new)"
+							  " SELECT policy_id, policy, $2, $1, $3::jsonb, (SELECT to_jsonb(p) FROM sweeper.pool AS p WHERE p.pool = $4)"
+							  " FROM sweeper.policy WHERE policy = '" SSW_SESSION_POLICY "'",
+							  4, types, values, nulls, false);
 }
 
 /* Run a statement with the settings as $1 to $7, and one more value. */
@@ -221,13 +189,7 @@ run_with_settings(const Settings *s, const char *sql, Oid type, Datum value, boo
 	types[A_N] = type;
 	values[A_N] = value;
 	nulls[A_N] = ' ';
-	return run(sql, A_N + 1, types, values, nulls, read_only);
-}
-
-static uint64
-write_settings(const Settings *s, const char *sql, Oid type, Datum value)
-{
-	return run_with_settings(s, sql, type, value, false);
+	return ssw_spi_exec_as_extension(sql, A_N + 1, types, values, nulls, read_only);
 }
 
 /* Has the pool these settings, as the last transaction that changed it left it? */
@@ -274,7 +236,7 @@ check_times(const char *pool)
 	Oid			type = TEXTOID;
 	Datum		value = CStringGetTextDatum(pool);
 
-	if (run("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL, false) > 0)
+	if (ssw_spi_exec_as_extension("SELECT FROM sweeper.pool WHERE pool = $1 AND max_ttl < ttl", 1, &type, &value, NULL, false) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_ttl must not be shorter than ttl"),
@@ -288,8 +250,8 @@ redefine(const Settings *s)
 	char	   *before = row_json(s->pool);
 
 	/* a pool that its snapshot does not see needs another transaction */
-	if (before == NULL || write_settings(s, "UPDATE sweeper.pool SET seats = $2, ttl = $3, max_ttl = $4, max_per_owner = $5, notify_channel = $6, metadata = $7"
-										 " WHERE pool = $1 AND $8 IS NOT NULL", TEXTOID, CStringGetTextDatum("")) == 0)
+	if (before == NULL || run_with_settings(s, "UPDATE sweeper.pool SET seats = $2, ttl = $3, max_ttl = $4, max_per_owner = $5, notify_channel = $6, metadata = $7"
+											" WHERE pool = $1 AND $8 IS NOT NULL", TEXTOID, CStringGetTextDatum(""), false) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("pool \"%s\" was created meanwhile", s->pool),
@@ -313,14 +275,14 @@ ssw_create_pool(PG_FUNCTION_ARGS)
 	if (or_alter && is_same(&s))
 		PG_RETURN_VOID();
 	ssw_session_lock_pool(s.pool, ExclusiveLock);
-	if (row_json(s.pool) && !exists(s.pool))
+	if (row_json(s.pool) && !ssw_pool_exists(s.pool))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("pool \"%s\" was dropped meanwhile", s.pool),
 				 errhint("Try again.")));
-	if (write_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
-					   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
-					   TEXTOID, CStringGetTextDatum(ssw_identity_actor())) == 0)
+	if (run_with_settings(&s, "INSERT INTO sweeper.pool (pool, seats, ttl, max_ttl, max_per_owner, notify_channel, metadata, created_by)"
+						  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pool) DO NOTHING",
+						  TEXTOID, CStringGetTextDatum(ssw_identity_actor()), false) == 0)
 	{
 		if (!or_alter)
 			ereport(ERROR,
@@ -346,19 +308,13 @@ static void
 check_reset(const Settings *s, FunctionCallInfo fcinfo, int arg)
 {
 	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
+	int			n = ssw_argument_elements(fcinfo, arg, "reset", TEXTOID, &elems);
 
-	ssw_argument_not_null(fcinfo, arg, "reset");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		char	   *name = nulls[i] ? NULL : TextDatumGetCString(elems[i]);
+		char	   *name = TextDatumGetCString(elems[i]);
 		int			which = A_POOL + 1;
 
-		if (name == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("reset must not contain nulls")));
 		while (which < A_N && strcmp(name, names[which]) != 0)
 			which++;
 		if (which == A_N)
@@ -406,7 +362,7 @@ ssw_alter_pool(PG_FUNCTION_ARGS)
 	before = row_json(s.pool);
 	if (before == NULL)
 		ssw_pool_missing(s.pool);
-	if (write_settings(&s, sql, TEXTARRAYOID, PG_GETARG_DATUM(A_N)) == 0)
+	if (run_with_settings(&s, sql, TEXTARRAYOID, PG_GETARG_DATUM(A_N), false) == 0)
 		ssw_pool_missing(s.pool);
 	check_times(s.pool);
 	log_change(s.pool, "alter_pool", before);
@@ -483,7 +439,7 @@ ssw_drop_pool(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(1))
 		end_all(value);
 	check_empty(pool, live_sessions(value), PG_GETARG_BOOL(1));
-	if (run("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL, false) == 0)
+	if (ssw_spi_exec_as_extension("DELETE FROM sweeper.pool WHERE pool = $1", 1, &type, &value, NULL, false) == 0)
 		ssw_pool_missing(pool);
 	log_change(pool, "drop_pool", before);
 	ssw_pool_count_changed(pool);

@@ -8,7 +8,7 @@
 #include "fmgr.h"
 
 extern void ssw_pool_missing(const char *pool);
-extern void ssw_pool_check_exists(const char *pool);
+extern bool ssw_pool_exists(const char *pool);
 extern Datum ssw_pool_metadata(FunctionCallInfo fcinfo, int arg);
 
 #endif							/* SSW_POOL_H */

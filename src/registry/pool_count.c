@@ -332,11 +332,10 @@ add_ended_of_pool(SswEndedRow *rows, int n, int type)
 static void
 add_ended(SswEndedRow *rows, int n, const char *type, int64 event)
 {
-	for (int start = 0, end; start < n; start = end)
+	for (int start = 0, len; start < n; start += len)
 	{
-		for (end = start + 1; end < n && ssw_cleanup_event_same_group(&rows[start], &rows[end]);)
-			end++;
-		add_ended_of_pool(rows + start, end - start, ssw_cleanup_event_type(type));
+		len = ssw_cleanup_event_group(rows + start, n - start);
+		add_ended_of_pool(rows + start, len, ssw_cleanup_event_type(type));
 	}
 }
 

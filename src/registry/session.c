@@ -30,7 +30,6 @@
 #include "utils/uuid.h"
 
 #include "base/argument_checks.h"
-#include "base/compat.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/spi.h"

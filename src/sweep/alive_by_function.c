@@ -101,8 +101,6 @@ static void
 ask(SswWork *w, const ItemPointerData *tids, int n, Answers *answers)
 {
 	SswIdentity save;
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
 
 	if (ssw_batch_begin(w))
 	{
@@ -111,10 +109,9 @@ ask(SswWork *w, const ItemPointerData *tids, int n, Answers *answers)
 		w->step = SSW_STEP_ROWS;
 		ssw_batch_hurry(w);
 		ssw_spi_begin_as_owner(w->policy->owner, w->policy->search_path, &save);
-		ssw_action_row_params(&w->target, ssw_action_tid_array(tids, n), types, values);
 		ssw_in_hand_set(w->policy->id, w->target.leaf, n == 1 ? ssw_in_hand_place(tids) : 0);
-		read_answers(w, answers, ssw_plan_execute(ssw_sweep_sql_check(w->policy, w->target.leaf, w->target.phase),
-												  SSW_ROW_PARAMS, types, values, NULL, false));
+		read_answers(w, answers, ssw_action_execute(&w->target, ssw_sweep_sql_check(w->policy, w->target.leaf, w->target.phase),
+													ssw_action_tid_array(tids, n), false, NULL));
 		ssw_deferred_fire();
 		ssw_spi_end_as(&save);
 	}

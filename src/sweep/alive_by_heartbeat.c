@@ -171,15 +171,11 @@ static void
 sort_rows(const SswTarget *t, const ItemPointerData *tids, int n, SswAlive *a)
 {
 	Oid			types[] = {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDARRAYOID};
-	Datum		values[3];
+	Datum		values[] = {TimestampTzGetDatum(t->cutoff), TimestampTzGetDatum(t->full_cutoff), ssw_action_tid_array(tids, n)};
+	char	   *sql = ssw_sweep_sql_heartbeats(t->policy, t->leaf, false);
 	SPITupleTable *rows;
-	char	   *sql;
 	uint64		nrows;
 
-	values[0] = TimestampTzGetDatum(t->cutoff);
-	values[1] = TimestampTzGetDatum(t->full_cutoff);
-	values[2] = ssw_action_tid_array(tids, n);
-	sql = ssw_sweep_sql_heartbeats(t->policy, t->leaf, false);
 	ssw_plan_by_place(sql, 3, types);
 	nrows = ssw_plan_execute(sql, 3, types, values, NULL, false);
 	rows = SPI_tuptable;

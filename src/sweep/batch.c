@@ -317,15 +317,11 @@ static int64
 reopen_pass(SswWork *w)
 {
 	Oid			types[] = {INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
-	Datum		values[4];
 	int64		id = w->pass->previous;
+	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(w->policy->id), TimestampTzGetDatum(w->pass->started_at), TimestampTzGetDatum(w->pass->now)};
 
 	if (id == 0 || w->pass->forced)
 		return 0;
-	values[0] = Int64GetDatum(id);
-	values[1] = Int32GetDatum(w->policy->id);
-	values[2] = TimestampTzGetDatum(w->pass->started_at);
-	values[3] = TimestampTzGetDatum(w->pass->now);
 	return ssw_plan_execute("UPDATE sweeper.pass SET status = 'running', finished_at = NULL, passes = passes + 1, cutoff = $4"
 							" WHERE pass = $1 AND policy_id = $2 AND status = 'done' AND NOT forced AND sqlstate IS NULL"
 							" AND $3 >= started_at AND $3 < started_at + interval '1 minute'",
@@ -336,15 +332,10 @@ static int64
 insert_pass(SswWork *w)
 {
 	Oid			types[] = {INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, BOOLOID, TIMESTAMPTZOID};
-	Datum		values[6];
 	int64		id = nextval_internal(get_relname_relid("pass_seq", get_namespace_oid(SSW_SCHEMA, false)), false);
+	Datum		values[] = {Int64GetDatum(id), Int32GetDatum(w->policy->id), CStringGetTextDatum(w->policy->name),
+	TimestampTzGetDatum(w->pass->started_at), BoolGetDatum(w->pass->forced), TimestampTzGetDatum(w->pass->now)};
 
-	values[0] = Int64GetDatum(id);
-	values[1] = Int32GetDatum(w->policy->id);
-	values[2] = CStringGetTextDatum(w->policy->name);
-	values[3] = TimestampTzGetDatum(w->pass->started_at);
-	values[4] = BoolGetDatum(w->pass->forced);
-	values[5] = TimestampTzGetDatum(w->pass->now);
 	ssw_spi_exec("INSERT INTO sweeper.pass (pass, policy_id, policy, started_at, status, forced, cutoff)"
 				 " VALUES ($1, $2, $3, $4, 'running', $5, $6)", 6, types, values, NULL, false, 0);
 	return id;

@@ -181,21 +181,15 @@ compare_groups(const void *a, const void *b)
 	return (int) VARSIZE_ANY_EXHDR(x->group) - (int) VARSIZE_ANY_EXHDR(y->group);
 }
 
-bool
-ssw_cleanup_event_same_group(const SswEndedRow *a, const SswEndedRow *b)
+/* How many of the rows have the group of the first; those of a group stand together. */
+int
+ssw_cleanup_event_group(const SswEndedRow *rows, int n)
 {
-	return compare_groups(a, b) == 0;
-}
+	int			same = 1;
 
-/* Rows from start that share a group. */
-static int
-group_length(SswSink *sink, int start)
-{
-	int			end = start + 1;
-
-	while (end < sink->nrows && compare_groups(&sink->rows[start], &sink->rows[end]) == 0)
-		end++;
-	return end - start;
+	while (same < n && compare_groups(&rows[0], &rows[same]) == 0)
+		same++;
+	return same;
 }
 
 /* What the event rows of a sink have in common. */
@@ -360,7 +354,7 @@ ssw_cleanup_event_end(SswSink *sink)
 		int64		first = id;
 		const char *channel;
 
-		len = by_group ? group_length(sink, start) : sink->nrows;
+		len = by_group ? ssw_cleanup_event_group(sink->rows + start, sink->nrows - start) : sink->nrows;
 		if (p->audit == SSW_AUDIT_COUNT)
 		{
 			SswEndedRow r = {.group = sink->rows[start].group};

@@ -19,7 +19,7 @@ extern void ssw_cleanup_event_of_shard(SswSink *sink, Oid shard);
 extern bool ssw_cleanup_event_still_dead(SswSink *sink);
 extern void ssw_cleanup_event_end(SswSink *sink);
 extern int	ssw_cleanup_event_type(const char *name);
-extern bool ssw_cleanup_event_same_group(const SswEndedRow *a, const SswEndedRow *b);
+extern int	ssw_cleanup_event_group(const SswEndedRow *rows, int n);
 extern void ssw_cleanup_event_lags(SswSink *sink, TimestampTz commit, int64 *max_lag_us,
 								   double *sum, int64 *hist);
 

@@ -174,11 +174,7 @@ ssw_drain_ended(SswPolicyShared *s, SswPassEnd end)
 void
 ssw_drain_nothing_due(int policy_id)
 {
-	SswPolicyShared *s;
+	TimestampTz none = 0;
 
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s)
-		s->drain.since = 0;
-	LWLockRelease(SswShared->lock);
+	ssw_shmem_write_field(policy_id, drain.since, &none, false);
 }

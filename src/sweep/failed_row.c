@@ -9,7 +9,7 @@
  * table, and places, are not unique over leaves.  Where the key is only a place,
  * an entry also holds what distinguishes the row from another that comes there.
  *
- * Shares when locked rows are tried again (pace.c).
+ * Shares when locked rows are tried again (pace.h).
  * A crash loses at most the failures of one pass, and the rows are then tried again.
  */
 #include "postgres.h"

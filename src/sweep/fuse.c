@@ -23,7 +23,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "base/compat.h"
 #include "base/identity.h"
 #include "base/locks.h"
 #include "base/relation_guard.h"

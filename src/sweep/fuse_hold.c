@@ -110,17 +110,12 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 	TimestampTz until = GetCurrentTimestamp() + hold_us(p, s);
 	char	   *message = ssw_fuse_describe(s);
 	Oid			types[] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, INT8OID};
-	Datum		values[6];
+	Datum		values[] = {Int32GetDatum(p->id), PointerGetDatum(s->name), TimestampTzGetDatum(w->pass->now),
+	TimestampTzGetDatum(until), CStringGetTextDatum(message), Int64GetDatum(s->dead)};
 	char		nulls[] = "      ";
 	SswIdentity save;
 
-	values[0] = Int32GetDatum(p->id);
-	values[1] = PointerGetDatum(s->name);
 	nulls[1] = s->name ? ' ' : 'n';
-	values[2] = TimestampTzGetDatum(w->pass->now);
-	values[3] = TimestampTzGetDatum(until);
-	values[4] = CStringGetTextDatum(message);
-	values[5] = Int64GetDatum(s->dead);
 	ssw_spi_begin_as_extension(&save);
 	ssw_spi_exec("INSERT INTO sweeper.fuse_hold (policy_id, \"group\", held_at, held_until, detail, rows) VALUES ($1, $2, $3, $4, $5, $6)",
 				 6, types, values, nulls, false, 0);

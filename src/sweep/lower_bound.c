@@ -69,13 +69,7 @@ ssw_lower_bound_find(int policy_id, int which, Oid leaf, const SswDeadline *c, T
 void
 ssw_lower_bound_keep(int policy_id, int which, const SswLowerBound *low)
 {
-	SswPolicyShared *s;
-
-	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	s = ssw_shmem_policy(MyDatabaseId, policy_id, false);
-	if (s)
-		s->low[which] = *low;
-	LWLockRelease(SswShared->lock);
+	ssw_shmem_write_field(policy_id, low[which], low, false);
 }
 
 /* The next look reads everything. */

@@ -125,8 +125,8 @@ ssw_action_rows(const SswTarget *t)
 	return (t->skip_locked ? SSW_ROWS_SKIP_LOCKED : 0) | (t->judged != (Datum) 0 ? SSW_ROWS_JUDGED : 0);
 }
 
-void
-ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
+static void
+row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
 {
 	types[0] = types[1] = types[4] = TIMESTAMPTZOID;
 	types[2] = TIDARRAYOID;
@@ -136,6 +136,19 @@ ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values)
 	values[2] = tids;
 	values[3] = t->judged;
 	values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
+}
+
+/* Run a statement on rows given by their tids; with by_place, it reads these places only.  See SPI_tuptable, unless there is dest. */
+uint64
+ssw_action_execute(const SswTarget *t, const char *sql, Datum tids, bool by_place, DestReceiver *dest)
+{
+	Oid			types[SSW_ROW_PARAMS];
+	Datum		values[SSW_ROW_PARAMS];
+
+	row_params(t, tids, types, values);
+	if (by_place)
+		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
+	return ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, dest, false);
 }
 
 /* Rows that a hook works on: their tids and texts, one array a column. */
@@ -168,12 +181,8 @@ lock_rows(const SswTarget *t, Datum tids, SswSink *sink)
 {
 	const SswPolicy *p = t->policy;
 	LockedRows *l = palloc0(sizeof(LockedRows));
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
 
-	ssw_action_row_params(t, tids, types, values);
-	l->n = ssw_plan_execute(ssw_sweep_sql_lock(p, t->leaf, t->phase, ssw_action_rows(t)),
-							SSW_ROW_PARAMS, types, values, NULL, false);
+	l->n = ssw_action_execute(t, ssw_sweep_sql_lock(p, t->leaf, t->phase, ssw_action_rows(t)), tids, false, NULL);
 	l->tids = ssw_action_column(TIDOID, l->n, SSW_R_CTID);
 	l->keys = ssw_action_column(TEXTOID, l->n, SSW_R_RAW_KEY);
 	l->columns = palloc0(Max(p->nkeys, 1) * sizeof(Datum));
@@ -217,7 +226,7 @@ call_hook(const SswTarget *t, LockedRows *l)
 	char	   *sql = ssw_sweep_sql_hook(p, t->leaf, &by_keys);
 	uint64		n;
 
-	ssw_action_row_params(t, l->tids, types, values);
+	row_params(t, l->tids, types, values);
 	values[3] = l->keys;
 	ssw_plan_execute(sql, by_keys ? 4 : 3, types, values, NULL, false);
 	for (int k = 0; k < p->nkeys; k++)
@@ -250,12 +259,7 @@ left_dead(const SswPolicy *p)
 static void
 check_not_dead(const SswTarget *t, Datum tids)
 {
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
-
-	ssw_action_row_params(t, tids, types, values);
-	if (ssw_plan_execute(ssw_sweep_sql_left_dead(t->policy, t->leaf, t->phase),
-						 SSW_ROW_PARAMS, types, values, NULL, false) > 0)
+	if (ssw_action_execute(t, ssw_sweep_sql_left_dead(t->policy, t->leaf, t->phase), tids, false, NULL) > 0)
 		left_dead(t->policy);
 }
 
@@ -294,14 +298,9 @@ static uint64
 refresh_rows(const SswTarget *t, Datum tids)
 {
 	const SswPolicy *p = t->policy;
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
-	uint64		n;
+	uint64		n = ssw_action_execute(t, ssw_sweep_sql_refresh(p, t->leaf, t->phase, ssw_action_rows(t)), tids, false, NULL);
 	bool		isnull;
 
-	ssw_action_row_params(t, tids, types, values);
-	n = ssw_plan_execute(ssw_sweep_sql_refresh(p, t->leaf, t->phase, ssw_action_rows(t)),
-						 SSW_ROW_PARAMS, types, values, NULL, false);
 	for (uint64 i = 0; i < n; i++)
 		if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)))
 			ereport(ERROR,
@@ -321,10 +320,7 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 {
 	const SswPolicy *p = t->policy;
 	Datum		rows;
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
 	int			how = ssw_action_rows(t);
-	char	   *sql;
 	uint64		acted;
 
 	if (t->blocks)
@@ -349,12 +345,8 @@ ssw_action_run(const SswTarget *t, const ItemPointerData *tids, int n, SswSink *
 			return l->n;
 		}
 	}
-	ssw_action_row_params(t, rows, types, values);
-	sql = ssw_sweep_sql_action(p, t->leaf, t->phase, how);
-	/* many rows of the registry may be due that the fuse holds */
-	if (p->registry)
-		ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
-	acted = ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, ssw_cleanup_event_receiver(sink), false);
+	/* by place: many rows of the registry may be due that the fuse holds */
+	acted = ssw_action_execute(t, ssw_sweep_sql_action(p, t->leaf, t->phase, how), rows, p->registry, ssw_cleanup_event_receiver(sink));
 	if (ssw_cleanup_event_still_dead(sink))
 		left_dead(p);
 	return acted;

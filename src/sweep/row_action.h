@@ -65,7 +65,7 @@ typedef struct SswTarget
 
 extern SswRow ssw_action_read_row(const SPITupleTable *rows, uint64 i);
 extern int	ssw_action_rows(const SswTarget *t);
-extern void ssw_action_row_params(const SswTarget *t, Datum tids, Oid *types, Datum *values);
+extern uint64 ssw_action_execute(const SswTarget *t, const char *sql, Datum tids, bool by_place, DestReceiver *dest);
 extern Datum ssw_action_column(Oid type, int n, int col);
 extern Datum ssw_action_tid_array(const ItemPointerData *tids, int n);
 extern void ssw_action_block_params(const SswTarget *t, const SswBlocks *b, Oid *types, Datum *values);

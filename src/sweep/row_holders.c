@@ -22,7 +22,6 @@
 #include "utils/array.h"
 #include "utils/snapmgr.h"
 
-#include "base/identity.h"
 #include "base/spi.h"
 #include "sweep/row_holders.h"
 
@@ -98,20 +97,13 @@ ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt, TransactionId *
 	return pids ? makeArrayResult(pids, cxt) : (Datum) 0;
 }
 
-/* The name of a prepared transaction, in cxt; null when it has ended, or has none. */
+/* The name of a prepared transaction; null when it has ended, or has none. */
 char	   *
-ssw_holders_prepared_name(TransactionId xid, MemoryContext cxt)
+ssw_holders_prepared_name(TransactionId xid)
 {
 	Oid			type = XIDOID;
 	Datum		value = TransactionIdGetDatum(xid);
-	SswIdentity save;
-	char	   *name = NULL;
 
-	if (!TransactionIdIsValid(xid))
-		return NULL;
-	ssw_spi_begin_as_extension(&save);
-	if (ssw_spi_exec("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", 1, &type, &value, NULL, true, 1) > 0)
-		name = MemoryContextStrdup(cxt, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	ssw_spi_end_as(&save);
-	return name;
+	return TransactionIdIsValid(xid) ?
+		ssw_spi_text_as_extension("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", 1, &type, &value, true) : NULL;
 }

@@ -8,6 +8,6 @@
 #include "storage/itemptr.h"
 
 extern Datum ssw_holders_of_row(Oid leaf, ItemPointer tid, MemoryContext cxt, TransactionId *prepared);
-extern char *ssw_holders_prepared_name(TransactionId xid, MemoryContext cxt);
+extern char *ssw_holders_prepared_name(TransactionId xid);
 
 #endif							/* SSW_ROW_HOLDERS_H */

@@ -27,7 +27,6 @@
 #include "base/spi.h"
 #include "policy/sweep_sql.h"
 #include "sweep/run_batches.h"
-#include "sweep/pace.h"
 #include "sweep/alive_by_heartbeat.h"
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
@@ -123,14 +122,10 @@ static int
 find_witnesses(SswWork *w, int pages, ItemPointerData *tids, int most)
 {
 	SswIdentity save;
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
 	int			n = 0;
 
 	ssw_batch_begin_read(w, w->target.leaf, &save);
-	ssw_action_row_params(&w->target, (Datum) 0, types, values);
-	ssw_plan_execute(ssw_sweep_sql_witnesses(w->policy, w->target.leaf, w->target.phase, pages),
-					 SSW_ROW_PARAMS, types, values, NULL, false);
+	(void) ssw_action_execute(&w->target, ssw_sweep_sql_witnesses(w->policy, w->target.leaf, w->target.phase, pages), (Datum) 0, false, NULL);
 	for (uint64 i = 0; i < SPI_processed && n < most; i++)
 	{
 		SswRow		row = ssw_action_read_row(SPI_tuptable, i);

@@ -25,18 +25,6 @@
 #include "sweep/row_in_hand.h"
 #include "sweep/single_row.h"
 
-/* Run a statement on rows given by their tids; see SPI_tuptable. */
-static void
-lookup_rows(SswWork *w, const char *sql, Datum tids)
-{
-	Oid			types[SSW_ROW_PARAMS];
-	Datum		values[SSW_ROW_PARAMS];
-
-	ssw_action_row_params(&w->target, tids, types, values);
-	ssw_plan_by_place(sql, SSW_ROW_PARAMS, types);
-	ssw_plan_execute(sql, SSW_ROW_PARAMS, types, values, NULL, false);
-}
-
 /* Of the rows that ssw_sweep_sql_moved() has found: did this transaction move it? */
 static bool
 is_moved_here(uint64 row)
@@ -66,7 +54,7 @@ record_rows(SswWork *w, const char *class, int sqlerrcode, const char *message)
 			TransactionId xid = InvalidTransactionId;
 
 			holders = ssw_holders_of_row(w->target.leaf, &row.tid, CurrentMemoryContext, &xid);
-			prepared = ssw_holders_prepared_name(xid, CurrentMemoryContext);
+			prepared = ssw_holders_prepared_name(xid);
 		}
 		known |= ssw_failed_row_add(w->failures, w->target.leaf, &row, class, sqlerrcode,
 									prepared ? psprintf("prepared transaction \"%s\" holds the row", prepared) : message, holders);
@@ -85,10 +73,8 @@ find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 	SswTarget  *t = &w->target;
 	Datum		rows = ssw_action_tid_array(tids, n);
 	int			how = ssw_action_rows(t);
-	int			missing;
+	int			missing = ssw_action_execute(t, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how & ~SSW_ROWS_SKIP_LOCKED), rows, true, NULL);
 
-	lookup_rows(w, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how & ~SSW_ROWS_SKIP_LOCKED), rows);
-	missing = SPI_processed;
 	if (missing == 0)
 		return 0;
 	if (t->skip_locked)
@@ -97,8 +83,7 @@ find_in_place(SswWork *w, const ItemPointerData *tids, int n)
 		uint64		suppressed;
 
 		(void) record_rows(w, "locked", ERRCODE_SSW_LOCKED, "another transaction holds the row");
-		lookup_rows(w, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how), found);
-		suppressed = SPI_processed;
+		suppressed = ssw_action_execute(t, ssw_sweep_sql_missing(w->policy, t->leaf, t->phase, how), found, true, NULL);
 		w->held += missing - suppressed;
 		if (suppressed == 0)
 			return missing;
@@ -131,7 +116,7 @@ ssw_single_find_missing(SswWork *w, const ItemPointerData *tids, int n, int take
 
 	if (taken + missing >= n || !has_before_trigger(t->leaf))
 		return missing;
-	lookup_rows(w, ssw_sweep_sql_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n));
+	(void) ssw_action_execute(t, ssw_sweep_sql_moved(w->policy, t->leaf, t->phase), ssw_action_tid_array(tids, n), true, NULL);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		missing += is_moved_here(i);
 	(void) record_rows(w, "suppressed", ERRCODE_SSW_SUPPRESSED,
@@ -172,9 +157,9 @@ ssw_single_record(SswWork *w, const ItemPointerData *tid, const char *class, int
 
 		if (!OidIsValid(w->file) || file == w->file)
 		{
-			lookup_rows(w, ssw_sweep_sql_missing(w->policy, w->target.leaf, w->target.phase,
-												 ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
-						ssw_action_tid_array(tid, 1));
+			(void) ssw_action_execute(&w->target, ssw_sweep_sql_missing(w->policy, w->target.leaf, w->target.phase,
+																		ssw_action_rows(&w->target) & ~SSW_ROWS_SKIP_LOCKED),
+									  ssw_action_tid_array(tid, 1), true, NULL);
 			known = record_rows(w, class, sqlerrcode, message);
 		}
 		ssw_batch_end_read(w, &save);

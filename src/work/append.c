@@ -31,7 +31,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -50,7 +49,6 @@
 #include "base/relation_guard.h"
 #include "base/shmem.h"
 #include "base/wait.h"
-#include "registry/session.h"
 #include "work/append.h"
 #include "work/caller.h"
 #include "work/task_query.h"
@@ -100,16 +98,11 @@ read_stream(Oid relid, bool *made)
 	"INSERT INTO sweeper.append_stream (relid, relation, role, system_identifier, database, role_oid, flush_every, flush_rows)"
 	" SELECT $1, $2, $3, $4, $5, $6, coalesce(min(flush_every), '1 s'), coalesce(min(flush_rows), 1000) FROM sweeper.append_stream WHERE relid = $1";
 	Oid			types[] = {OIDOID, TEXTOID, TEXTOID, INT8OID, OIDOID, OIDOID};
-	Datum		values[6];
 	SswCaller	c = ssw_caller_begin("sweeper.append()");
+	Datum		values[] = {ObjectIdGetDatum(relid), CStringGetTextDatum(ssw_guard_relation(relid)), CStringGetTextDatum(c.name),
+	Int64GetDatum((int64) GetSystemIdentifier()), ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(c.userid)};
 	int			stream;
 
-	values[0] = ObjectIdGetDatum(relid);
-	values[1] = CStringGetTextDatum(ssw_guard_relation(relid));
-	values[2] = CStringGetTextDatum(c.name);
-	values[3] = Int64GetDatum((int64) GetSystemIdentifier());
-	values[4] = ObjectIdGetDatum(MyDatabaseId);
-	values[5] = ObjectIdGetDatum(c.userid);
 	if (ssw_plan_execute_fresh(find, 6, types, values) == 0)
 	{
 		ssw_plan_execute(make, 6, types, values, NULL, false);
@@ -259,28 +252,37 @@ ssw_append_same_columns(Jsonb *a, Jsonb *b)
 		memcmp(&a->root.children[2 * n], &b->root.children[2 * n], getJsonbOffset(&a->root, n)) == 0;
 }
 
+/* The columns that a row names, in the order in which jsonb keeps them. */
+List	   *
+ssw_append_columns(Jsonb *row)
+{
+	JsonbIterator *it = JsonbIteratorInit(&row->root);
+	JsonbIteratorToken token;
+	JsonbValue	v;
+	List	   *columns = NIL;
+
+	(void) JsonbIteratorNext(&it, &v, true);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
+	return columns;
+}
+
 /* May the caller append the row, by the columns that it names? */
 static void
 check_row(Relation rel, Jsonb *row)
 {
-	JsonbIterator *it;
-	JsonbValue	v;
-	JsonbIteratorToken token;
-	List	   *columns = NIL;
+	List	   *columns;
+	ListCell   *lc;
 
 	if (!JB_ROOT_IS_OBJECT(row) || JB_ROOT_COUNT(row) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("row_data must be a JSON object with at least one column"),
 				 errhint("For one row: SELECT sweeper.append(..., to_jsonb(r)).")));
-	it = JsonbIteratorInit(&row->root);
-	(void) JsonbIteratorNext(&it, &v, true);
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
-		if (token == WJB_KEY)
-		{
-			columns = lappend(columns, pnstrdup(v.val.string.val, v.val.string.len));
-			check_column(rel, llast(columns));
-		}
+	columns = ssw_append_columns(row);
+	foreach(lc, columns)
+		check_column(rel, lfirst(lc));
 	ssw_append_check_rights(RelationGetRelid(rel), GetUserId(), columns);
 }
 
@@ -437,24 +439,19 @@ Datum
 ssw_append_many(PG_FUNCTION_ARGS)
 {
 	Datum	   *values;
-	bool	   *nulls;
 	Jsonb	  **rows;
 	int			n;
 
 	ssw_argument_not_null(fcinfo, 0, "target");
-	ssw_argument_not_null(fcinfo, 1, "rows");
+	n = ssw_argument_elements(fcinfo, 1, "rows", JSONBOID, &values);
 	ssw_shmem_require();
 	ssw_spi_refuse_read_only("sweeper.append_many()");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
 	if (n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("rows must not be empty")));
 	rows = palloc(n * sizeof(Jsonb *));
 	for (int i = 0; i < n; i++)
 	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("rows must not contain null")));
 		rows[i] = DatumGetJsonbP(values[i]);
 		if (VARSIZE_ANY_EXHDR(rows[i]) > SSW_MAX_PAYLOAD)
 			ereport(ERROR,
@@ -511,15 +508,10 @@ adopt_restored(Oid relid)
 	" WHERE h.stream = s.stream AND NOT h.here AND s.role = $2 AND pg_catalog.to_regclass(s.relation) = $1 RETURNING s.stream)"
 	" UPDATE sweeper.append_row AS r SET owner = $6 FROM mine WHERE r.stream = mine.stream";
 	Oid			types[] = {OIDOID, TEXTOID, INT8OID, OIDOID, OIDOID, OIDOID};
-	Datum		values[6];
 	SswCaller	c = ssw_caller_begin("sweeper.flush()");
+	Datum		values[] = {ObjectIdGetDatum(relid), CStringGetTextDatum(c.name), Int64GetDatum((int64) GetSystemIdentifier()),
+	ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(c.userid), ObjectIdGetDatum(ssw_relation_owner(relid))};
 
-	values[0] = ObjectIdGetDatum(relid);
-	values[1] = CStringGetTextDatum(c.name);
-	values[2] = Int64GetDatum((int64) GetSystemIdentifier());
-	values[3] = ObjectIdGetDatum(MyDatabaseId);
-	values[4] = ObjectIdGetDatum(c.userid);
-	values[5] = ObjectIdGetDatum(ssw_relation_owner(relid));
 	ssw_plan_execute(sql, 6, types, values, NULL, false);
 	ssw_caller_end(&c);
 }

@@ -11,6 +11,7 @@
 
 extern void ssw_append_check_rights(Oid relid, Oid role, List *columns);
 extern bool ssw_append_same_columns(Jsonb *a, Jsonb *b);
+extern List *ssw_append_columns(Jsonb *row);
 extern void ssw_append_check_partitions(Relation rel, LOCKMODE mode);
 
 #endif							/* SSW_APPEND_H */

@@ -15,40 +15,12 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/varlena.h"
 
 #include "base/deferred.h"
 #include "base/relation_guard.h"
 #include "base/spi.h"
 #include "work/append.h"
 #include "work/append_insert.h"
-
-/* The columns that a row names, in the order in which jsonb keeps them. */
-static char *
-columns_of(Jsonb *row)
-{
-	StringInfoData buf;
-	JsonbIterator *it = JsonbIteratorInit(&row->root);
-	JsonbIteratorToken token;
-	JsonbValue	v;
-
-	initStringInfo(&buf);
-	(void) JsonbIteratorNext(&it, &v, true);
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
-		if (token == WJB_KEY)
-			appendStringInfo(&buf, "%s%s", buf.len ? ", " : "", quote_identifier(pnstrdup(v.val.string.val, v.val.string.len)));
-	return buf.data;
-}
-
-static List *
-names_of(const char *columns)
-{
-	List	   *names;
-
-	if (!SplitIdentifierString(pstrdup(columns), ',', &names))
-		elog(ERROR, "columns of an appended row cannot be read: %s", columns);
-	return names;
-}
 
 /* Columns that are not named are left out: they get their defaults, and their types may refuse nulls. */
 static char *
@@ -72,22 +44,23 @@ static void
 insert_alike(const SswAppendTarget *t, const SswAppendedRow *rows, int n)
 {
 	const char *relation = ssw_guard_table(t->relid);
-	const char *columns = columns_of(rows[0].data);
+	StringInfoData columns;
 	StringInfoData values;
 	StringInfoData types;
-	List	   *names;
+	List	   *names = ssw_append_columns(rows[0].data);
 	ListCell   *lc;
 	Oid			type = JSONBARRAYOID;
 	Datum	   *data = palloc(n * sizeof(Datum));
 	Datum		array;
 
+	initStringInfo(&columns);
 	initStringInfo(&values);
 	initStringInfo(&types);
-	names = names_of(columns);
 	foreach(lc, names)
 	{
 		const char *name = quote_identifier(lfirst(lc));
 
+		appendStringInfo(&columns, "%s%s", columns.len ? ", " : "", name);
 		appendStringInfo(&values, "%sr.%s", values.len ? ", " : "", name);
 		appendStringInfo(&types, "%s%s %s", types.len ? ", " : "", name, column_type(t, lfirst(lc)));
 	}
@@ -96,7 +69,7 @@ insert_alike(const SswAppendTarget *t, const SswAppendedRow *rows, int n)
 	array = PointerGetDatum(construct_array(data, n, JSONBOID, -1, false, TYPALIGN_INT));
 	ssw_spi_exec(psprintf("INSERT INTO %s AS t (%s) SELECT %s FROM pg_catalog.unnest($1) WITH ORDINALITY AS d (j, n)"
 						  " CROSS JOIN LATERAL pg_catalog.jsonb_to_record(d.j) AS r (%s) ORDER BY d.n",
-						  relation, columns, values.data, types.data),
+						  relation, columns.data, values.data, types.data),
 				 1, &type, &array, NULL, false, 0);
 }
 
@@ -128,6 +101,6 @@ ssw_append_insert_check(const SswAppendTarget *t, Oid owner, const SswAppendedRo
 					 errmsg("the owner of relation %s has changed since the row was appended", t->relation),
 					 errhint("If the table's code may run as the new owner, append the row again.")));
 		if (i == 0 || !ssw_append_same_columns(rows[i].data, rows[i - 1].data))
-			ssw_append_check_rights(t->relid, t->role, names_of(columns_of(rows[i].data)));
+			ssw_append_check_rights(t->relid, t->role, ssw_append_columns(rows[i].data));
 	}
 }

@@ -35,9 +35,6 @@
 #include "base/locks.h"
 #include "base/shmem.h"
 #include "base/spi.h"
-#include "policy/sweep_sql.h"
-#include "sweep/failed_row.h"
-#include "sweep/row_action.h"
 #include "sweep/row_in_hand.h"
 #include "work/append.h"
 #include "work/append_demand.h"
@@ -180,42 +177,18 @@ move(const SswAppendTarget *t, const SswAppendPlace *places, int n, Run *run)
 	return error;
 }
 
-static Datum
-tid_array(const SswAppendPlace *places, int n)
-{
-	ItemPointerData *tids = palloc(n * sizeof(ItemPointerData));
-
-	for (int i = 0; i < n; i++)
-		tids[i] = places[i].tid;
-	return ssw_action_tid_array(tids, n);
-}
-
-static Datum
-id_array(const SswAppendPlace *places, int n)
-{
-	Datum	   *ids = palloc(n * sizeof(Datum));
-
-	for (int i = 0; i < n; i++)
-		ids[i] = Int64GetDatum(places[i].id);
-	return PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
-/* Rows that cannot be written.  The table may have been rewritten since: they have other places then, and are tried again. */
+/* A row that cannot be written.  The table may have been rewritten since: the row has another place then, and is tried again. */
 static void
-set_aside(const SswAppendTarget *t, const SswAppendPlace *places, int n, int sqlerrcode, const char *message, const Run *run)
+set_aside(const SswAppendTarget *t, const SswAppendPlace *place, int sqlerrcode, const char *message, const Run *run)
 {
 	static const char *const sql =
-	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = ANY ($1) AND r.id = ANY ($5) AND s.stream = r.stream AND s.relid = $2"
+	"WITH gone AS (DELETE FROM sweeper.append_row AS r USING sweeper.append_stream AS s WHERE r.ctid = $1 AND r.id = $5 AND s.stream = r.stream AND s.relid = $2"
 	" RETURNING r.id, r.stream, r.row_data)"
 	" INSERT INTO sweeper.append_failed (id, stream, row_data, sqlstate, error) SELECT id, stream, row_data, $3, $4 FROM gone";
-	Oid			types[] = {TIDARRAYOID, OIDOID, TEXTOID, TEXTOID, INT8ARRAYOID};
-	Datum		values[5];
+	Oid			types[] = {TIDOID, OIDOID, TEXTOID, TEXTOID, INT8OID};
+	Datum		values[] = {PointerGetDatum(&place->tid), ObjectIdGetDatum(t->relid), CStringGetTextDatum(unpack_sql_state(sqlerrcode)),
+	CStringGetTextDatum(message), Int64GetDatum(place->id)};
 
-	values[0] = tid_array(places, n);
-	values[1] = ObjectIdGetDatum(t->relid);
-	values[2] = CStringGetTextDatum(unpack_sql_state(sqlerrcode));
-	values[3] = CStringGetTextDatum(message);
-	values[4] = id_array(places, n);
 	(void) execute_apart(sql, 5, types, values, run);
 }
 
@@ -328,12 +301,12 @@ move_in_halves(const SswAppendTarget *t, const SswAppendPlace *places, int n, Ru
 	}
 	if (is_of_row(e))
 	{
-		set_aside(t, places, n, e->sqlerrcode, e->message, run);
+		set_aside(t, places, e->sqlerrcode, e->message, run);
 		run->reached = places->id;
 		return true;
 	}
 	/* the next rows may work, unless the error is the table's or the server's */
-	next_may_work = n == 1 && (failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED);
+	next_may_work = failure == SSW_FAIL_TRANSIENT || failure == SSW_FAIL_LOCKED;
 	leave(t, e, next_may_work && in_time, run);
 	if (next_may_work)
 		run->reached = places->id;
@@ -422,7 +395,7 @@ move_target(const SswAppendTarget *t, int64 us, Run *run)
 		MemoryContextReset(run->cxt);
 		MemoryContextSwitchTo(run->cxt);
 		if (singly && ssw_in_hand_deaths(0, t->stream, t->places[from].id) >= SSW_MAX_DEATHS)
-			set_aside(t, t->places + from, 1, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
+			set_aside(t, t->places + from, ERRCODE_ADMIN_SHUTDOWN, "the process that wrote the row was ended", run);
 		else if (!move_in_halves(t, t->places + from, rows, run))
 			break;
 		from += rows;

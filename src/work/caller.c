@@ -22,7 +22,6 @@
 #include "base/shmem.h"
 #include "base/spi.h"
 #include "policy/policy_rights.h"
-#include "registry/session.h"
 #include "work/caller.h"
 
 #define LOCK_TIMEOUT_MS	500

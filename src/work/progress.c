@@ -29,7 +29,6 @@
 #include "base/spi.h"
 #include "grace/service_log.h"
 #include "heartbeat/heartbeat_sql.h"
-#include "registry/session.h"
 #include "work/caller.h"
 #include "work/command_runner.h"
 #include "work/runner_demand.h"

@@ -13,7 +13,6 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -136,22 +135,14 @@ ssw_submit_many(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	Datum	   *payloads;
-	bool	   *nulls;
-	int			n;
+	int			n = ssw_argument_elements(fcinfo, A_PAYLOAD, "payloads", JSONBOID, &payloads);
 	Submit		s;
 
-	ssw_argument_not_null(fcinfo, A_PAYLOAD, "payloads");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(A_PAYLOAD), JSONBOID, -1, false, TYPALIGN_INT, &payloads, &nulls, &n);
 	for (int i = 0; i < n; i++)
-	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("payloads must not contain null")));
 		if (toast_raw_datum_size(payloads[i]) - VARHDRSZ > SSW_MAX_PAYLOAD)
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("a payload must not be longer than %d bytes", SSW_MAX_PAYLOAD)));
-	}
 	if (n > 1 && !PG_ARGISNULL(A_UNIQUE_KEY))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -25,7 +25,6 @@
 #include "base/argument_checks.h"
 #include "base/compat.h"
 #include "base/identity.h"
-#include "base/shmem.h"
 #include "base/spi.h"
 #include "base/wait.h"
 #include "policy/policy_rights.h"

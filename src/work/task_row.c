@@ -145,14 +145,9 @@ ssw_task_row_said(Datum task, const SswProgress *p)
 	"UPDATE sweeper.task SET progress_at = clock_timestamp(), done = CASE WHEN $2 THEN $3 ELSE done END,"
 	" total = CASE WHEN $4 THEN $5 ELSE total END, message = coalesce($6, message) WHERE task = $1";
 	Oid			types[] = {UUIDOID, BOOLOID, INT8OID, BOOLOID, INT8OID, TEXTOID};
-	Datum		values[6];
+	Datum		values[] = {task, BoolGetDatum(p->has_done), Int64GetDatum(p->done), BoolGetDatum(p->has_total),
+	Int64GetDatum(p->total), p->message[0] ? CStringGetTextDatum(p->message) : (Datum) 0};
 
-	values[0] = task;
-	values[1] = BoolGetDatum(p->has_done);
-	values[2] = Int64GetDatum(p->done);
-	values[3] = BoolGetDatum(p->has_total);
-	values[4] = Int64GetDatum(p->total);
-	values[5] = p->message[0] ? CStringGetTextDatum(p->message) : (Datum) 0;
 	execute(sql, 6, types, values);
 }
 

@@ -17,7 +17,6 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "base/shmem.h"
 #include "work/runner_demand.h"
 #include "work/task_head.h"
 #include "work/task_shmem.h"
