@@ -50,9 +50,12 @@ static void
 begin_epoch(Oid sequence)
 {
 	Oid			types[] = {INT8OID, INT8OID};
-	int64		epoch = Max((int64) GetWALInsertionTimeLine(), (nextval_internal(sequence, false) >> COUNTER_BITS) + 1);
-	Datum		values[] = {Int64GetDatum(epoch << COUNTER_BITS), Int64GetDatum(origin())};
+	int64		epoch = (nextval_internal(sequence, false) >> COUNTER_BITS) + 1;
+	Datum		values[2];
 
+	epoch = Max(epoch, (int64) GetWALInsertionTimeLine());
+	values[0] = Int64GetDatum(epoch << COUNTER_BITS);
+	values[1] = Int64GetDatum(origin());
 	(void) ssw_spi_exec("SELECT pg_catalog.setval('sweeper.fence_seq', $1), pg_catalog.setval('sweeper._fence_origin', $2)", 2, types, values, NULL, false, 1);
 }
 

@@ -236,7 +236,7 @@ enqueue_due(TimestampTz now)
 	if (DatumGetTimestampTz(not_before) > now)
 		return DatumGetTimestampTz(not_before);
 	/* others hold what is due, perhaps very many */
-	return Max(now + SSW_LOCKED_REST_US, ssw_work_rest(began));
+	return ssw_max(now + SSW_LOCKED_REST_US, ssw_work_rest(began));
 }
 
 /* Find the roles whose commands wait, one index probe each. */
