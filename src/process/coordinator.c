@@ -506,7 +506,11 @@ ssw_coordinator_main(Datum main_arg)
 	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
-	/* somebody may hold a table of the extension: others need this place, and we begin again */
+
+	/*
+	 * somebody may hold a table of the extension: others need this place, and
+	 * we begin again
+	 */
 	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 	ssw_watch_list_init();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);

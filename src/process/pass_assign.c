@@ -165,11 +165,30 @@ stuck_workers(const SswPass *pass, TimestampTz now)
 	return n;
 }
 
+/* How many workers are wanted, and whose appended rows wait for one. */
+static void
+tell_launcher(int wanted, Oid append_waits, TimestampTz now)
+{
+	SswDatabase *d = ssw_shmem_database(MyDatabaseId, false);
+
+	if (d && d->append_waits != append_waits)
+	{
+		d->append_waits = append_waits;
+		d->append_waits_since = now;
+	}
+	if (d && d->workers_wanted != wanted)
+	{
+		if (d->workers_wanted <= ssw_quota_count(SSW_PROC_WORKER, MyDatabaseId))
+			d->wanted_since = now;
+		d->workers_wanted = wanted;
+		ssw_shmem_wake_launcher();
+	}
+}
+
 /* Give passes and appended rows to idle workers, and tell the launcher how many are wanted. */
 void
 ssw_assign(List *watches, TimestampTz now)
 {
-	SswDatabase *d;
 	static bool appended_last = false;	/* passes and appended rows take turns */
 	SswWatch   *w;
 	SswProc    *proc;
@@ -235,18 +254,6 @@ ssw_assign(List *watches, TimestampTz now)
 	}
 	if (waits)
 		make_others_yield(watches, now);
-	d = ssw_shmem_database(MyDatabaseId, false);
-	if (d && d->append_waits != append_waits)
-	{
-		d->append_waits = append_waits;
-		d->append_waits_since = now;
-	}
-	if (d && d->workers_wanted != Min(wanted, ssw_max_workers))
-	{
-		if (d->workers_wanted <= ssw_quota_count(SSW_PROC_WORKER, MyDatabaseId))
-			d->wanted_since = now;
-		d->workers_wanted = Min(wanted, ssw_max_workers);
-		ssw_shmem_wake_launcher();
-	}
+	tell_launcher(Min(wanted, ssw_max_workers), append_waits, now);
 	LWLockRelease(SswShared->lock);
 }

@@ -10,8 +10,8 @@
  * submitted commands) has at most max_workers - 1 places, and at least one: it gets
  * no more, and a batch that keeps one for long is cancelled.
  *
- * A process that does not end when it is cancelled keeps no place from others: it counts
- * for its role only, which has at most max_workers processes with those.
+ * A process that does not end when it is cancelled takes no place.  A role that has
+ * max_workers of those gets no others.
  *
  * The last slots for passes are for owners that have none, whichever database's.
  *
@@ -127,15 +127,23 @@ taken_places(void)
 	return ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
 }
 
-/* How many processes run code of a role. */
+/* How many processes run code of a role; or of those only that ignore a cancel. */
 static int
-processes_of(Oid role)
+processes_of(Oid role, bool stuck)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	int			n = 0;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
-		n += role_of(&SswProcs[i]) == role;
+		n += role_of(&SswProcs[i]) == role && (!stuck || ssw_process_ignores_cancel(&SswProcs[i], now));
 	return n;
+}
+
+/* Has a role as many that cannot be ended as there are places?  It gets no others. */
+static bool
+is_stuck(Oid role)
+{
+	return processes_of(role, true) >= ssw_max_workers;
 }
 
 /*
@@ -147,14 +155,14 @@ beyond_share(Oid role)
 {
 	int			places = SswShared->no_slot_since != 0 ? ssw_min(ssw_max_workers, taken_places()) : ssw_max_workers;
 
-	return processes_of(role) - Max(1, places - 1);
+	return processes_of(role, false) - Max(1, places - 1);
 }
 
-/* Must a role not get another place, because another role waits, or it has all?  The caller holds the lock. */
+/* Must a role not get another place, because another role waits, or it is stuck?  The caller holds the lock. */
 bool
 ssw_quota_has_its_share(Oid role)
 {
-	return processes_of(role) >= ssw_max_workers || (beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND)));
+	return is_stuck(role) || (beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND)));
 }
 
 /*
@@ -201,7 +209,7 @@ most_runners(void)
 }
 
 /* A slot for a pass of that owner, or null.  The last ones are for owners that have none.  The caller holds the lock. */
-SswPass *
+SswPass    *
 ssw_quota_free_pass(Oid owner)
 {
 	SswPass    *found = NULL;
@@ -341,7 +349,7 @@ longest_without_runner(void)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && processes_of(d->runner_role) < ssw_max_workers &&
+		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && !is_stuck(d->runner_role) &&
 			(best == NULL || d->runner_since < best->runner_since))
 			best = d;
 	}

@@ -86,7 +86,10 @@ ssw_queue_machine(void)
 bool
 ssw_queue_end(Datum task, int attempt, const char *status, const char *error, const char *comment)
 {
-	/* all of it by the row that is written: somebody may cancel the task meanwhile */
+	/*
+	 * all of it by the row that is written: somebody may cancel the task
+	 * meanwhile
+	 */
 #define AGAIN "CASE WHEN $3 = 'failed' AND attempt <= max_retries AND cancel_requested_at IS NULL THEN "
 	static const char *const sql =
 	"UPDATE sweeper.task SET error = $4, status = " AGAIN "'allocated' ELSE $3 END, finished_at = " AGAIN "NULL ELSE clock_timestamp() END,"

@@ -152,7 +152,7 @@ $few->safe_psql('postgres', q{
     CREATE FUNCTION slow(text[]) RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); END'});
 $few->safe_psql('postgres', "SET ROLE greedy; CREATE TABLE greedy_$_ (id int PRIMARY KEY, d timestamptz); INSERT INTO greedy_$_ SELECT i, now() FROM generate_series(1, 1000) AS i; RESET ROLE;
     SELECT sweeper.register('greedy_$_', deadline => 'd', on_expire => 'slow(text[])', batch_size => 1, start => 'now', check_every => '100 ms', fuse_fraction => 1)") for 1 .. 12;
-wait_for($few, "SELECT count(*) >= 6 FROM sweeper.policy_status WHERE policy LIKE 'greedy%' AND state = 'running'", 'one role has all slots that it may have');
+wait_for($few, q{SELECT count(*) = 2 FROM pg_stat_activity WHERE backend_type = 'session_sweeper worker' AND wait_event = 'PgSleep'}, 'one role has all workers, and its other policies wait');
 $few->safe_psql('postgres', q{SET ROLE modest; CREATE TABLE modest (id int PRIMARY KEY, d timestamptz); RESET ROLE;
     SELECT sweeper.register('modest', deadline => 'd', start => 'now', check_every => '100 ms'); INSERT INTO modest VALUES (1, now())});
 wait_for($few, 'SELECT count(*) = 0 FROM modest', 'another role is served');

@@ -109,12 +109,12 @@ is(status($t), 'completed', 'which is not that of the next, nor that of the role
 close_gate();
 $t = submit('ann', "$at_gate SELECT 1/0", 'max_retries => 3');
 waits_at_gate();
-my $canceller = client();
-$canceller->query_safe("BEGIN; SELECT sweeper.cancel_task('$t')");
+my $killer = client();
+$killer->query_safe("BEGIN; SELECT sweeper.cancel_task('$t')");
 open_gate();
 wait_for($node, q{SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND backend_type LIKE 'session_sweeper%'}, 'its end waits for that');
-$canceller->query_safe('COMMIT');
-$canceller->quit;
+$killer->query_safe('COMMIT');
+$killer->quit;
 ended($t);
 is(sql("SELECT status, attempt FROM sweeper.task WHERE task = '$t'"), 'failed|1', 'then it is not tried again');
 
