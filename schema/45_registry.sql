@@ -92,7 +92,7 @@ COMMENT ON COLUMN sweeper.session.expires_at IS 'The session is dead after this 
 COMMENT ON COLUMN sweeper.session.ends_at IS 'The session is dead after this time in any case (max_ttl of the pool); infinity: no limit.';
 COMMENT ON COLUMN sweeper.session.released_at IS 'When its seat was released.';
 COMMENT ON COLUMN sweeper.session.ended_at IS 'Last heartbeat or other evidence that it lived: the end of billing.';
-COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool. Its upper bits are the timeline, so it also grows after a failover or restore.';
+COMMENT ON COLUMN sweeper.session.fence IS 'Grows with each acquire of the pool. Its upper bits are an epoch, which begins at the timeline and grows with each failover or restore.';
 COMMENT ON COLUMN sweeper.session.seats_used IS 'Seats in use when it was acquired, its own included; null in a pool of any number. After its end: "seats_used" in the metadata of its cleanup_event, unless the pool had more than 10,000 sessions.';
 COMMENT ON TABLE sweeper.pool_day IS 'What happened to each pool on each day, as a basis for the true-up of licences; for workers, pool sweeper.worker. Written at most 10 s after the event while the database is in use, else 5 minutes. A stop or crash of the server loses what was not written. Kept for usage_event_retention, by default forever.';
 COMMENT ON COLUMN sweeper.pool_day.day IS 'In the time zone of setting log_timezone, which is the same for all sessions.';

@@ -49,6 +49,38 @@ ssw_process_ignores_cancel(const SswProc *p, TimestampTz now)
 	return p->batch_deadline != 0 && now >= p->batch_deadline + SSW_CANCEL_GRACE_US;
 }
 
+/* Whose code a process runs, or invalid. */
+Oid
+ssw_process_role(const SswProc *p)
+{
+	if (p->state == SSW_STATE_FREE)
+		return InvalidOid;
+	if (p->kind == SSW_PROC_RUNNER)
+		return p->role;
+	return p->kind == SSW_PROC_WORKER && p->pass >= 0 ? SswPasses[p->pass].owner : p->append_owner;
+}
+
+/*
+ * Has a role processes that cannot be ended, and with them as many as there are places?
+ * Then it gets no others.  The caller holds the lock.
+ */
+bool
+ssw_process_role_is_full(Oid role)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		stuck = false;
+	int			n = 0;
+
+	for (int i = 0; i < SswShared->nprocs; i++)
+	{
+		if (ssw_process_role(&SswProcs[i]) != role)
+			continue;
+		n++;
+		stuck = stuck || ssw_process_ignores_cancel(&SswProcs[i], now);
+	}
+	return stuck && n >= ssw_max_workers;
+}
+
 static void
 handle_sigterm(int postgres_signal_arg, siginfo_t * info, void *context)
 {

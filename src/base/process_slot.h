@@ -23,6 +23,8 @@ extern void ssw_process_set_state(SswProcState state);
 #define SSW_CANCEL_GRACE_US		(2 * USECS_PER_SEC)
 
 extern bool ssw_process_ignores_cancel(const SswProc *p, TimestampTz now);
+extern Oid	ssw_process_role(const SswProc *p);
+extern bool ssw_process_role_is_full(Oid role);
 extern void ssw_process_cancel(SswProc *p);
 extern void ssw_process_cancel_policy(int policy_id);
 

@@ -52,8 +52,6 @@
 #define MARK_EVERY_S		(60 * 60)
 #define MAX_SLEEP_US		(60 * USECS_PER_SEC)
 #define EXTENSION_BUSY_US	(USECS_PER_SEC / 5)
-/* For tables of the extension; those of policies are not waited for. */
-#define LOCK_TIMEOUT		"5s"
 /* An update that was prepared wakes nobody when it commits. */
 #define OTHER_VERSION_US	USECS_PER_SEC
 /* How late are rows that a brake holds?  Looked at no more often, and in such a part of the time. */
@@ -195,6 +193,8 @@ look(SswWatch *w, TimestampTz now)
 		if (room)
 			w->pass->request = request;
 		w->next_look = now + ssw_min_interval * INT64CONST(1000);
+		if (!room)
+			w->not_before = w->next_look;
 	}
 	ssw_passes_publish(w, NULL);
 	return room;
@@ -507,11 +507,6 @@ ssw_coordinator_main(Datum main_arg)
 		return;
 	ssw_process_connect(MySswProc->database);
 
-	/*
-	 * somebody may hold a table of the extension: others need this place, and
-	 * we begin again
-	 */
-	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 	ssw_watch_list_init();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
 

@@ -289,7 +289,7 @@ ssw_passes_open(SswWatch *w, uint64 generation, TimestampTz now, bool requested)
 	if (w->rest.state == SSW_POLICY_UNKNOWN)
 		ssw_grace_cutoffs(p, now, cutoffs);
 	LWLockAcquire(SswShared->lock, LW_EXCLUSIVE);
-	pass = ssw_quota_free_pass(p->owner);
+	pass = ssw_quota_free_pass(p);
 	if (pass)
 	{
 		w->disconnects = disconnects;

@@ -10,8 +10,8 @@
  * submitted commands) has at most max_workers - 1 places, and at least one: it gets
  * no more, and a batch that keeps one for long is cancelled.
  *
- * A process that does not end when it is cancelled takes no place.  A role that has
- * max_workers of those gets no others.
+ * A process that does not end when it is cancelled takes no place.  A role that has such
+ * is full when it has max_workers processes with them.
  *
  * The last slots for passes are for owners that have none, whichever database's.
  *
@@ -88,17 +88,6 @@ ssw_quota_note_no_slot(TimestampTz now)
 					 max_worker_processes)));
 }
 
-/* Whose code a process runs, or invalid. */
-static Oid
-role_of(const SswProc *p)
-{
-	if (p->state == SSW_STATE_FREE)
-		return InvalidOid;
-	if (p->kind == SSW_PROC_RUNNER)
-		return p->role;
-	return p->kind == SSW_PROC_WORKER && p->pass >= 0 ? SswPasses[p->pass].owner : p->append_owner;
-}
-
 /* The database in which a pass, or appended rows, of another role have waited for a worker since before then. */
 static Oid
 waiting_in(Oid role, TimestampTz before)
@@ -107,7 +96,8 @@ waiting_in(Oid role, TimestampTz before)
 	{
 		SswPass    *pass = &SswPasses[i];
 
-		if (pass->in_use && pass->owner != role && pass->workers == 0 && pass->end == SSW_END_NONE && pass->waits_since <= before)
+		if (pass->in_use && pass->owner != role && pass->workers == 0 && pass->end == SSW_END_NONE && pass->waits_since <= before &&
+			!ssw_process_role_is_full(pass->owner))
 			return pass->database;
 	}
 	for (int i = 0; i < SswShared->ndatabases; i++)
@@ -127,23 +117,16 @@ taken_places(void)
 	return ssw_quota_count(SSW_PROC_WORKER, InvalidOid) + ssw_quota_count(SSW_PROC_RUNNER, InvalidOid);
 }
 
-/* How many processes run code of a role; or of those only that ignore a cancel. */
+/* How many places a role has. */
 static int
-processes_of(Oid role, bool stuck)
+places_of(Oid role)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int			n = 0;
 
 	for (int i = 0; i < SswShared->nprocs; i++)
-		n += role_of(&SswProcs[i]) == role && (!stuck || ssw_process_ignores_cancel(&SswProcs[i], now));
+		n += ssw_process_role(&SswProcs[i]) == role && !ssw_process_ignores_cancel(&SswProcs[i], now);
 	return n;
-}
-
-/* Has a role as many that cannot be ended as there are places?  It gets no others. */
-static bool
-is_stuck(Oid role)
-{
-	return processes_of(role, true) >= ssw_max_workers;
 }
 
 /*
@@ -155,14 +138,14 @@ beyond_share(Oid role)
 {
 	int			places = SswShared->no_slot_since != 0 ? ssw_min(ssw_max_workers, taken_places()) : ssw_max_workers;
 
-	return processes_of(role, false) - Max(1, places - 1);
+	return places_of(role) - Max(1, places - 1);
 }
 
-/* Must a role not get another place, because another role waits, or it is stuck?  The caller holds the lock. */
+/* Must a role not get another place, because another role waits, or it is full?  The caller holds the lock. */
 bool
 ssw_quota_has_its_share(Oid role)
 {
-	return is_stuck(role) || (beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND)));
+	return ssw_process_role_is_full(role) || (beyond_share(role) >= 0 && OidIsValid(waiting_in(role, DT_NOEND)));
 }
 
 /*
@@ -181,10 +164,10 @@ ssw_quota_take_back(TimestampTz now)
 		SswProc    *p = &SswProcs[i];
 		Oid			w;
 
-		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || ssw_process_ignores_cancel(p, now) || !OidIsValid(role_of(p)) || now - p->state_since < PATIENCE_US ||
-			(victim && p->state_since <= victim->state_since) || beyond_share(role_of(p)) <= 0)
+		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || ssw_process_ignores_cancel(p, now) || !OidIsValid(ssw_process_role(p)) || now - p->state_since < PATIENCE_US ||
+			(victim && p->state_since <= victim->state_since) || beyond_share(ssw_process_role(p)) <= 0)
 			continue;
-		w = waiting_in(role_of(p), now - PATIENCE_US);
+		w = waiting_in(ssw_process_role(p), now - PATIENCE_US);
 		if (!OidIsValid(w))
 			continue;
 		victim = p;
@@ -208,9 +191,12 @@ most_runners(void)
 	return Min(ssw_max_task_workers, ssw_max_workers - 1);
 }
 
-/* A slot for a pass of that owner, or null.  The last ones are for owners that have none.  The caller holds the lock. */
+/*
+ * A slot for a pass of that policy, or null.  The last ones are for owners that have none, and for
+ * built-in policies.  The caller holds the lock.
+ */
 SswPass    *
-ssw_quota_free_pass(Oid owner)
+ssw_quota_free_pass(const SswPolicy *p)
 {
 	SswPass    *found = NULL;
 	bool		has_others = false;
@@ -218,13 +204,13 @@ ssw_quota_free_pass(Oid owner)
 
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
-		has_others = has_others || (SswPasses[i].in_use && SswPasses[i].owner == owner);
+		has_others = has_others || (SswPasses[i].in_use && SswPasses[i].owner == p->owner);
 		if (SswPasses[i].in_use)
 			continue;
 		found = &SswPasses[i];
 		n++;
 	}
-	return has_others && n <= Max(1, SswShared->nprocs / LAST_PASSES) ? NULL : found;
+	return has_others && p->id > SSW_LAST_BUILTIN && n <= Max(1, SswShared->nprocs / LAST_PASSES) ? NULL : found;
 }
 
 /* Is it idle, and not because it is about to be given a pass? */
@@ -349,7 +335,7 @@ longest_without_runner(void)
 	{
 		SswDatabase *d = &SswShared->databases[i];
 
-		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && !is_stuck(d->runner_role) &&
+		if (OidIsValid(d->oid) && d->closed == 0 && OidIsValid(d->runner_role) && !ssw_process_role_is_full(d->runner_role) &&
 			(best == NULL || d->runner_since < best->runner_since))
 			best = d;
 	}

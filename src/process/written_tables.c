@@ -213,7 +213,7 @@ ssw_written_sleep(List *watches, TimestampTz next, TimestampTz now)
 {
 	static uint32 wait_event = 0;
 	static TimestampTz look_at = 0;
-	int64		left_us = next - now;
+	int64		left_us = Max(next, now) - now;
 	int			events;
 
 	do

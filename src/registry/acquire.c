@@ -48,10 +48,6 @@ PG_FUNCTION_INFO_V1(ssw_acquire);
 
 /* A session that is released meanwhile makes room by itself: count again. */
 #define MAX_ROUNDS		4
-/*
- * A fence is the timeline above, a count below; or more than that, where the sequence
- * comes from a server of a higher timeline.
- */
 
 typedef struct Acquire
 {

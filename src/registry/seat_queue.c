@@ -3,7 +3,7 @@
  *		Sessions that wait for a seat, in the order in which they came.
  *
  * Runs in sessions that wait (acquire_wait.c), that acquire, and that end sessions.  The
- * first of a pool that can take a seat has the turn: it alone tries, when it is woken, and
+ * first of a pool that can take a seat has the turn: it tries when it is woken, and
  * at least each second, because a seat also becomes free when its holder's time is over.
  * It is woken at the commit of an end, or of a change of the pool.  One whose owner has as
  * many as the pool allows lets those of other owners pass until then; it tries each second,
@@ -190,12 +190,23 @@ ssw_seat_queue_my_turn(void)
 	TimestampTz now = GetCurrentTimestamp();
 	Waiter	   *w;
 	bool		turn = true;
+	bool		lets_pass = false;
 
 	LWLockAcquire(queue->lock, LW_EXCLUSIVE);
 	w = mine();
 	w->looked_at = now;
 	for (const Waiter *before = queue->waiters; before < w; before++)
-		turn = turn && !(waits(before, my_pool, now) && (!before->lets_pass || before->owner == my_owner));
+		if (waits(before, my_pool, now))
+		{
+			turn = turn && before->lets_pass && before->owner != my_owner;
+			lets_pass = lets_pass || (before->lets_pass && before->owner == my_owner);
+		}
+	/* it could not take a seat either */
+	if (lets_pass && !w->lets_pass)
+	{
+		w->lets_pass = true;
+		wake_first(my_pool);
+	}
 	LWLockRelease(queue->lock);
 	return turn;
 }

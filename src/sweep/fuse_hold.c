@@ -134,6 +134,6 @@ ssw_fuse_write(SswWork *w, const SswSuspect *s)
 			(errmsg("session_sweeper policy \"%s\" is held by its fuse: %s", p->name, message),
 			 errdetail("None of these rows was expired. Without a decision they expire at %s.", timestamptz_to_str(until)),
 			 errhint("If the rows should expire, SELECT sweeper.resume(%s%s);", quote_literal_cstr(p->name),
-					 s->name && VARSIZE_ANY_EXHDR(s->name) <= MOST_IN_HINT ? psprintf(", %s", quote_literal_cstr(text_to_cstring(s->name))) : "")));
+					 s->name ? psprintf(", %s", VARSIZE_ANY_EXHDR(s->name) > MOST_IN_HINT ? "'...'" : quote_literal_cstr(text_to_cstring(s->name))) : "")));
 	return message;
 }

@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 
 #include "base/cached_plan.h"
+#include "base/process_slot.h"
 #include "work/append_demand.h"
 #include "work/work_state.h"
 
@@ -194,12 +195,15 @@ take_what_was_left(void)
 int
 ssw_append_demand_wanted(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	int			n = count_writers(InvalidOid);
 	ListCell   *lc;
 
 	take_what_was_left();
 	foreach(lc, due)
-		n += count_writers(lfirst_oid(lc)) == 0;
+		n += count_writers(lfirst_oid(lc)) == 0 && !ssw_process_role_is_full(lfirst_oid(lc));
+	for (int i = 0; i < SswShared->nprocs; i++)
+		n -= SswProcs[i].database == MyDatabaseId && OidIsValid(SswProcs[i].append_owner) && ssw_process_ignores_cancel(&SswProcs[i], now);
 	return n;
 }
 

@@ -14,6 +14,7 @@
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
+#include "base/process_slot.h"
 #include "base/shmem.h"
 #include "work/runner_demand.h"
 #include "work/work_state.h"
@@ -74,6 +75,11 @@ ssw_runner_demand(const Oid *roles, int n, TimestampTz now)
 		int			all = count_runners(roles[i], &ready);
 		TimestampTz not_before = ssw_work_failed_starts(&state, roles[i]).not_before;
 
+		if (ssw_process_role_is_full(roles[i]))
+		{
+			next = Min(next, now + USECS_PER_SEC);
+			continue;
+		}
 		if (all > 0 && ready == 0 && !OidIsValid(busy))
 			busy = roles[i];
 		if (all > 0)

@@ -12,6 +12,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/array.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
@@ -33,6 +34,9 @@ PG_FUNCTION_INFO_V1(ssw_start_task);
 PG_FUNCTION_INFO_V1(ssw_finish_task);
 PG_FUNCTION_INFO_V1(ssw_cancel_task);
 PG_FUNCTION_INFO_V1(ssw_retry_task);
+
+/* How long an open transaction that drops the job is waited for, if the session says nothing. */
+#define JOB_TIMEOUT_MS	500
 
 /* New values of a task's row. */
 typedef struct Change
@@ -179,7 +183,9 @@ retry_later(FunctionCallInfo fcinfo, const SswCaller *c)
 	if (PG_ARGISNULL(F_ERROR))
 		values[0] = CStringGetTextDatum("its worker gave no reason");
 	ssw_spi_begin_as_extension(&save);
-	/* somebody may be dropping it */
+	/* somebody may be dropping it, in a transaction that stays open */
+	if (LockTimeout == 0)
+		ssw_identity_lock_timeout(JOB_TIMEOUT_MS);
 	ssw_plan_execute_fresh(hold, 1, &type, &values[SSW_END_ATTEMPTS_PARAMETERS]);
 	if (ssw_task_retry_end(sql, lengthof(values), &type, values) == 0)
 		elog(ERROR, "a task that was locked is gone");

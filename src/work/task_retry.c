@@ -64,7 +64,7 @@ static TimestampTz
 look(TimestampTz now)
 {
 	static const char *const next =
-	"SELECT min(" HEARD_AT "$1) + j.timeout), EXISTS (SELECT FROM sweeper.job WHERE timeout IS NOT NULL)"
+	"SELECT min(" HEARD_AT "$1) + j.timeout), EXISTS (SELECT FROM sweeper.job WHERE timeout IS NOT NULL AND deleted_at IS NULL)"
 	" FROM sweeper.task AS t JOIN sweeper.job AS j ON j.job = t.job"
 	" WHERE t.status IN ('claimed', 'running') AND t.worker IS NOT NULL AND j.timeout IS NOT NULL";
 	static const char *const end = SSW_END_ATTEMPTS("j.timeout < clock_timestamp() - " HEARD_AT "$4)");

@@ -37,10 +37,12 @@
 #include "work/task_xact.h"
 #include "work/worker_lost.h"
 
-/* End the attempts of workers ($4) that made no progress since then ($5). */
-static const char *const end_attempts =
-SSW_END_ATTEMPTS("t.worker = ANY ($4) AND"
-				 " ($5 = 'infinity' OR $5 > greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p)))");
+/* Of tasks t: their workers are these, and have made no progress since then. */
+#define UNHEARD(workers, since) \
+	"t.worker = ANY (" workers ") AND (" since " = 'infinity' OR " since " > " \
+	"greatest(t.claimed_at, t.started_at, t.progress_at, (SELECT p.progress_at FROM sweeper._task_progress(t.task) AS p)))"
+
+static const char *const end_attempts = SSW_END_ATTEMPTS(UNHEARD("$4", "$5"));
 
 static const char *const end_providers = "DELETE FROM sweeper.provider WHERE worker = ANY ($1) RETURNING room";
 
@@ -117,14 +119,15 @@ end_unheard(Datum workers, TimestampTz since, const char *reason)
 	return ssw_task_retry_end(end_attempts, lengthof(values), types, values);
 }
 
-/* Do the workers (uuid[]) hold tasks? */
+/* Do the workers hold such tasks, which others have locked? */
 static bool
-hold_tasks(Datum workers)
+hold_unheard(Datum workers, TimestampTz since)
 {
-	static const char *const left = "SELECT FROM sweeper.task WHERE worker = ANY ($1) AND status IN ('claimed', 'running') LIMIT 1";
-	Oid			type = UUIDARRAYOID;
+	static const char *const left = "SELECT FROM sweeper.task AS t WHERE t.status IN ('claimed', 'running') AND " UNHEARD("$1", "$2") " LIMIT 1";
+	Oid			types[] = {UUIDARRAYOID, TIMESTAMPTZOID};
+	Datum		values[] = {workers, TimestampTzGetDatum(since)};
 
-	return ssw_plan_execute_fresh(left, 1, &type, &workers) > 0;
+	return ssw_plan_execute_fresh(left, lengthof(types), types, values) > 0;
 }
 
 /* End the tasks that lost workers (uuid[]) hold.  True: there may be more. */
@@ -133,7 +136,7 @@ end_tasks_of(Datum workers)
 {
 	if (end_unheard(workers, DT_NOEND, "Worker disconnected") == SSW_MOST_ENDS)
 		return true;
-	if (hold_tasks(workers))
+	if (hold_unheard(workers, DT_NOEND))
 		ssw_task_xact_left_over();
 	return false;
 }
@@ -155,7 +158,8 @@ ssw_worker_lost_unheard(Datum worker, int64 ttl_us)
 		return;
 	workers = PointerGetDatum(construct_array(&worker, 1, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 	ssw_spi_begin_as_extension(&save);
-	if (end_unheard(workers, ssw_service_began(), "Not reported by its worker since the server crashed or failed over") == 0)
+	if (end_unheard(workers, ssw_service_began(), "Not reported by its worker since the server crashed or failed over") == 0 &&
+		!hold_unheard(workers, ssw_service_began()))
 		checked = *DatumGetUUIDP(worker);
 	ssw_spi_end_as(&save);
 }

@@ -100,6 +100,7 @@ for my $db ('postgres', 'second') {
     $node->safe_psql($db, 'INSERT INTO o.t5 DEFAULT VALUES');
     ok(wait_for($node, 'SELECT count(*) = 0 FROM o.t5', "others' rows in $db", $db), "others' rows expire in $db");
 }
+sql("SET SESSION AUTHORIZATION owner4; SELECT sweeper.submit_sql('SELECT 1')");
 my $t = sql("SET SESSION AUTHORIZATION owner6; SELECT sweeper.submit_sql('SELECT 1')");
 ok(wait_for($node, "SELECT finished_at IS NOT NULL FROM sweeper.task_info WHERE task = '$t'"), 'and so run their commands');
 # both have had the time of their batch, and that to heed the cancel; what is due later for others is done

@@ -137,8 +137,21 @@ is(waiting('ann'), 'waits', 'and waits on');
 # once it has looked, because nobody overtakes one that may yet take the seat
 sql(q{SELECT sweeper.alter_pool('mine', seats => 3)});
 wait_for($node, q{SELECT count(*) = 1 FROM sweeper.acquire('mine', 'dora')}, 'it keeps no free seat from others');
-sql(q{SELECT sweeper.release(session) FROM sweeper.live_session WHERE pool = 'mine' AND owner = 'ann'});
-is(waited('ann'), 'a seat', 'it has its seat when its owner may have it');
+# nor does another of that owner
+my $first = delete $waiter{ann};
+begin_waiting('ann', 'mine');
+begin_waiting('eva', 'mine');
+sql(q{SELECT sweeper.alter_pool('mine', seats => 4)});
+is(waited('eva'), 'a seat', 'two of one owner let others pass');
+sub leave { return sql("SELECT sweeper.release(session) FROM sweeper.live_session WHERE pool = 'mine' AND owner = '$_[0]'") }
+leave('ann');
+($waiter{ann}, $first) = ($first, $waiter{ann});
+is(waited('ann'), 'a seat', 'the first has its seat when its owner may have it');
+$waiter{ann} = $first;
+is(waiting('ann'), 'waits', 'the second waits');
+leave('ann');
+is(waited('ann'), 'a seat', 'until its owner may have another');
+leave('eva');
 # also when that is so without a commit: nobody sweeps the session that is dead
 sql(q{SELECT sweeper.create_pool('alone', max_per_owner => 1); SELECT sweeper.pause('sweeper.session'); SELECT FROM sweeper.acquire('alone', 'zoe', ttl => '5 s')});
 begin_waiting('zoe', 'alone');
