@@ -117,7 +117,7 @@ SELECT CASE WHEN a.paused THEN 'warning' ELSE 'critical' END, p.policy, 'fuse', 
               CASE WHEN a.paused THEN format('The policy is paused%s: they do not expire before the pause ends.', ' until ' || date_trunc('second', p.paused_until))
                    ELSE 'Then they expire, unless the policy is paused.' END),
        -- a very long name would make the statement as long
-       sweeper._decide(p.policy, a.paused, CASE WHEN octet_length(f."group") <= 1000 THEN f."group" ELSE '...' END)
+       sweeper._decide(p.policy, a.paused, CASE WHEN octet_length(f."group") > 1000 THEN '...' ELSE f."group" END)
 FROM sweeper.policy AS p JOIN sweeper.fuse_hold AS f USING (policy_id)
 CROSS JOIN LATERAL (SELECT p.paused_at IS NOT NULL AND (p.paused_until IS NULL OR p.paused_until > now()) AS paused) AS a
 WHERE f.held_until > clock_timestamp()
