@@ -213,9 +213,9 @@ add(PendingKind kind, const SswHeartbeatKey *key)
 	return &pending[npending++];
 }
 
-/* The first item for that key, whose row this transaction has written; item n, if there is none. */
+/* The first item for that key, whose row this transaction has written; or the next item. */
 static int
-find_earliest(const SswHeartbeatKey *key, int n)
+find_earliest(const SswHeartbeatKey *key)
 {
 	Prolonged  *found;
 	bool		known;
@@ -227,9 +227,9 @@ find_earliest(const SswHeartbeatKey *key, int n)
 		prolonged = hash_create("rows with new deadlines", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
 	found = hash_search(prolonged, key, HASH_ENTER, &known);
-	if (!known || found->earliest >= n || pending[found->earliest].kind != PENDING_PROLONG ||
+	if (!known || found->earliest >= npending || pending[found->earliest].kind != PENDING_PROLONG ||
 		memcmp(&pending[found->earliest].key, key, sizeof(SswHeartbeatKey)) != 0)
-		found->earliest = n;
+		found->earliest = npending;
 	return found->earliest;
 }
 
@@ -289,7 +289,7 @@ ssw_heartbeat_xact_prolong(const SswHeartbeatKey *key, TimestampTz deadline, int
 
 	if (!ssw_store_find(key, &b))
 		return;
-	earliest = find_earliest(key, npending);
+	earliest = find_earliest(key);
 	p = add(PENDING_PROLONG, key);
 	p->earliest = earliest;
 	p->deadline = deadline;

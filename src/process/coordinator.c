@@ -506,7 +506,6 @@ ssw_coordinator_main(Datum main_arg)
 	if (!ssw_process_attach(&main_arg))
 		return;
 	ssw_process_connect(MySswProc->database);
-
 	ssw_watch_list_init();
 	round_cxt = AllocSetContextCreate(TopMemoryContext, "round", ALLOCSET_DEFAULT_SIZES);
 

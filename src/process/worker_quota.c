@@ -11,7 +11,7 @@
  * no more, and a batch that keeps one for long is cancelled.
  *
  * A process that does not end when it is cancelled takes no place.  A role that has such
- * is full when it has max_workers processes with them.
+ * processes gets no others when it has max_workers in all.
  *
  * The last slots for passes are for owners that have none, whichever database's.
  *
@@ -162,12 +162,13 @@ ssw_quota_take_back(TimestampTz now)
 	for (int i = 0; i < SswShared->nprocs; i++)
 	{
 		SswProc    *p = &SswProcs[i];
+		Oid			role = ssw_process_role(p);
 		Oid			w;
 
-		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || ssw_process_ignores_cancel(p, now) || !OidIsValid(ssw_process_role(p)) || now - p->state_since < PATIENCE_US ||
-			(victim && p->state_since <= victim->state_since) || beyond_share(ssw_process_role(p)) <= 0)
+		if (p->kind != SSW_PROC_WORKER || p->state != SSW_STATE_BUSY || ssw_process_ignores_cancel(p, now) || !OidIsValid(role) ||
+			now - p->state_since < PATIENCE_US || (victim && p->state_since <= victim->state_since) || beyond_share(role) <= 0)
 			continue;
-		w = waiting_in(ssw_process_role(p), now - PATIENCE_US);
+		w = waiting_in(role, now - PATIENCE_US);
 		if (!OidIsValid(w))
 			continue;
 		victim = p;

@@ -183,11 +183,10 @@ take_over(Acquire *a, int64 n)
 static bool
 is_behind(const Acquire *a)
 {
-	int			of_owner = 0;
-	int			ahead = is_limited(a) ? ssw_seat_queue_ahead(a->pool, a->owner ? TextDatumGetCString(a->owner) : "", &of_owner) : 0;
+	int			ahead = a->seats >= 0 ? ssw_seat_queue_ahead(a->pool, NULL) : 0;
+	int			of_owner = a->max_per_owner >= 0 ? ssw_seat_queue_ahead(a->pool, TextDatumGetCString(a->owner)) : 0;
 
-	return (ahead > 0 && a->seats >= 0 && a->live + ahead >= a->seats) ||
-		(of_owner > 0 && a->max_per_owner >= 0 && a->mine + of_owner >= a->max_per_owner);
+	return (ahead > 0 && a->live + ahead >= a->seats) || (of_owner > 0 && a->mine + of_owner >= a->max_per_owner);
 }
 
 /*
@@ -279,9 +278,7 @@ give(Acquire *a)
 static void
 refuse(const Acquire *a)
 {
-	int			of_owner;
-
-	found_full = a->seats >= 0 && a->live + ssw_seat_queue_ahead(a->pool, "", &of_owner) >= a->seats;
+	found_full = a->seats >= 0 && a->live + ssw_seat_queue_ahead(a->pool, NULL) >= a->seats;
 	if (ssw_seat_queue_joined())
 	{
 		if (a->max_per_owner >= 0 && a->mine >= a->max_per_owner)

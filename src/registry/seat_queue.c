@@ -248,28 +248,27 @@ ssw_seat_queue_wake(const char *pool)
 	LWLockRelease(queue->lock);
 }
 
-/* How many are to have a seat of the pool before this session?  And how many of this owner wait? */
+/* How many are to have a seat of the pool before this session; with an owner: of that owner. */
 int
-ssw_seat_queue_ahead(const char *pool, const char *owner, int *of_owner)
+ssw_seat_queue_ahead(const char *pool, const char *owner)
 {
 	TimestampTz now;
 	uint64		pool_hash;
 	uint64		owner_hash;
 	int			n = 0;
 
-	*of_owner = 0;
 	if (joined || *(volatile int *) &queue->n == 0)
 		return 0;
 	now = GetCurrentTimestamp();
 	pool_hash = hash_of(pool);
-	owner_hash = hash_of(owner);
+	owner_hash = owner ? hash_of(owner) : 0;
 	LWLockAcquire(queue->lock, LW_SHARED);
 	for (int i = 0; i < queue->n; i++)
 	{
 		const Waiter *w = &queue->waiters[i];
 
-		n += counts(w, pool_hash, now);
-		*of_owner += waits(w, pool_hash, now) && w->owner == owner_hash;
+		/* one that lets others pass does not let those of its owner pass */
+		n += owner ? waits(w, pool_hash, now) && w->owner == owner_hash : counts(w, pool_hash, now);
 	}
 	LWLockRelease(queue->lock);
 	return n;

@@ -13,6 +13,6 @@ extern bool ssw_seat_queue_my_turn(void);
 extern void ssw_seat_queue_let_pass(void);
 extern void ssw_seat_queue_sleep(long timeout_ms);
 extern void ssw_seat_queue_wake(const char *pool);
-extern int	ssw_seat_queue_ahead(const char *pool, const char *owner, int *of_owner);
+extern int	ssw_seat_queue_ahead(const char *pool, const char *owner);
 
 #endif							/* SSW_SEAT_QUEUE_H */

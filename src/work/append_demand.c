@@ -32,8 +32,9 @@ static List *due = NIL;			/* owners (Oid) of tables with rows that are
 static TimestampTz look_at = 0; /* without a reason */
 
 /*
- * Set rows aside whose table or role is gone, a few at a time, because all policies wait;
- * delete the streams of such tables that have no rows left.  The others get the present names, which a dump takes along.
+ * Set rows aside whose table or role is gone, 1,000 at a time, because all policies wait;
+ * delete the streams of such tables that have no rows left.  The others get the present
+ * names, which a dump takes along.
  */
 static void
 tidy_streams(void)
@@ -143,16 +144,20 @@ ssw_append_demand_look(TimestampTz now)
 	return Max(look_at, not_before);
 }
 
-/* How many workers write rows of this owner, or of all. */
-static int
-count_writers(Oid owner)
+/* The owner whose rows a process writes, if it is here, or invalid. */
+static Oid
+written_by(const SswProc *p)
 {
-	int			n = 0;
+	return p->state != SSW_STATE_FREE && p->database == MyDatabaseId ? p->append_owner : InvalidOid;
+}
 
+static bool
+has_writer(Oid owner)
+{
 	for (int i = 0; i < SswShared->nprocs; i++)
-		n += SswProcs[i].state != SSW_STATE_FREE && SswProcs[i].database == MyDatabaseId && OidIsValid(SswProcs[i].append_owner) &&
-			(!OidIsValid(owner) || SswProcs[i].append_owner == owner);
-	return n;
+		if (written_by(&SswProcs[i]) == owner)
+			return true;
+	return false;
 }
 
 /* Of the owners whose rows no worker writes and whose quota is not used up, the one after so many; or invalid. */
@@ -162,7 +167,7 @@ ssw_append_demand_next(int after, bool (*quota_used) (Oid owner))
 	ListCell   *lc;
 
 	foreach(lc, due)
-		if (count_writers(lfirst_oid(lc)) == 0 && !quota_used(lfirst_oid(lc)) && after-- == 0)
+		if (!has_writer(lfirst_oid(lc)) && !quota_used(lfirst_oid(lc)) && after-- == 0)
 		return lfirst_oid(lc);
 	return InvalidOid;
 }
@@ -191,19 +196,19 @@ take_what_was_left(void)
 	}
 }
 
-/* So many workers have, or should have, appended rows. */
+/* So many workers have, or should have, appended rows, without those that ignore a cancel. */
 int
 ssw_append_demand_wanted(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	int			n = count_writers(InvalidOid);
+	int			n = 0;
 	ListCell   *lc;
 
 	take_what_was_left();
 	foreach(lc, due)
-		n += count_writers(lfirst_oid(lc)) == 0 && !ssw_process_role_is_full(lfirst_oid(lc));
+		n += !has_writer(lfirst_oid(lc)) && !ssw_process_role_is_full(lfirst_oid(lc));
 	for (int i = 0; i < SswShared->nprocs; i++)
-		n -= SswProcs[i].database == MyDatabaseId && OidIsValid(SswProcs[i].append_owner) && ssw_process_ignores_cancel(&SswProcs[i], now);
+		n += OidIsValid(written_by(&SswProcs[i])) && !ssw_process_ignores_cancel(&SswProcs[i], now);
 	return n;
 }
 

@@ -11,8 +11,8 @@
 #include "access/stratnum.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "storage/proc.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
@@ -154,7 +154,6 @@ static bool
 lock_held(SswOwnTable *tasks, const SswCaller *c, FunctionCallInfo fcinfo, int attempt, const char *to)
 {
 	ScanKeyData key;
-
 	bool		found;
 
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, PG_GETARG_DATUM(0));

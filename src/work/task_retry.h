@@ -10,10 +10,10 @@
 /*
  * End the attempts of tasks (t) of jobs (j) for which a condition is true, of at most
  * SSW_MOST_ENDS at once: those that were claimed first, because no index has them in that
- * order, so that the planner reads no tasks that ended long ago.  Their jobs are held, too:
- * drop_job() sees what is tried again, or this that the job is dropped.  $1: the reason; $2: they
- * are tried again, whatever on_worker_loss says; $3: who says so; the condition has the
- * further parameters.
+ * order, so that the planner reads no tasks that ended long ago.  Their jobs are locked,
+ * too: either drop_job() sees the task that is tried again, or this sees that the job is
+ * dropped.  $1: the reason; $2: they are tried again, whatever on_worker_loss says; $3: who
+ * says so; the condition has the further parameters.
  */
 #define SSW_MOST_ENDS			1000
 
